@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import subprocess
+import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +74,28 @@ def dying_at(point: str, count: int, patch: pytest.MonkeyPatch) -> None:
                 die()
 
         patch.setattr(runlog.RunLog, "append", half)
+
+
+def started_processes(folder: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """`python -m pals ...` in processes of their own in this folder, which do not outlive the fixture."""
+    started: list[subprocess.Popen[str]] = []
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src"), "COLUMNS": "200"}
+    environment["RAY_AUTH_MODE"] = "disabled"  # or it leaves a file in the home folder
+    shared: Any = {"cwd": folder, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        started.append(subprocess.Popen([sys.executable, "-m", "pals", *arguments], **shared))
+        return started[-1]
+
+    yield start
+    for one in started:
+        with one:
+            one.kill()
+
+
+def until(happened: Callable[[], Any], running: subprocess.Popen[str] | None = None) -> None:
+    patience = time.monotonic() + 240  # a busy machine takes its time
+    while not happened():
+        assert running is None or running.poll() is None, running.communicate()[0]
+        assert time.monotonic() < patience
+        time.sleep(0.01)

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -24,6 +23,7 @@ from typing import Any, ClassVar
 import pytest
 from _bench import FOLDERS, GRID, assert_same_runs, finished
 
+from _kills import until
 from _locks import held_by_another
 from _toy import Answer, logged_epochs
 from pals.bench import Outcome, Stop, Work, launch, launchers, plan, read_grid, read_result, work, work_of
@@ -38,14 +38,6 @@ Pals = Callable[..., Answer]
 Process = Callable[..., subprocess.Popen[str]]
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be sent signals")
-
-
-def until(happened: Callable[[], Any], running: subprocess.Popen[str] | None = None) -> None:
-    patience = time.monotonic() + 240  # a busy machine takes its time
-    while not happened():
-        assert running is None or running.poll() is None, running.communicate()[0]
-        assert time.monotonic() < patience
-        time.sleep(0.01)
 
 
 def some_of(whole: Path, base: Path, names: list[str]) -> None:

@@ -99,12 +99,22 @@ def test_the_legend_names_the_dots_the_best_first() -> None:
     assert len(looks) == len(many)
 
 
-def test_the_time_axis_is_logarithmic_and_in_words() -> None:
+def test_speed_has_logarithmic_time_and_names_what_is_not_shown() -> None:
     points, _ = speed_figure(study([("A", 90.0, 40.0), ("B", 91.0, 4000.0)], None)).axes
     assert points.get_xscale() == "log"
     assert {"1 min", "1 h"} <= {label.get_text() for label in points.get_xticklabels()}
     with pytest.raises(InputError, match="no runs with times: none is finished, or each shared its device"):
         speed_figure(table(entry("A", "Set, q=1", 90.0)))
+    rows = {"far": (3.0, 9.0), "inside": (1.5, 1.0), "none": (1.0, None)}  # seconds, and as counted
+    whole = table(*[entry(name, "Set, q=1", 90.0, **timed(s, 30 * s, s, count)) for name, (s, count) in rows.items()])
+    axes = speed_figure(whole).axes[1]
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["far  3.00 s  (3.0×)", "inside  1.50 s  (1.5×)", "none  1.00 s  (1.0×)"]  # the quickest on top
+    assert [bar.get_width() for bar in axes.patches] == [3.0, 1.5, 1.0]  # type: ignore[attr-defined]
+    assert [set(line.get_xdata()) for line in axes.lines] == [{9.0}, {1.0}]  # type: ignore[arg-type]
+    assert "not shown" not in speed_figure(study([("PALS", 90.0, 45.0), ("B", 80.0, 30.0)])).get_suptitle()
+    shared = table(entry("PALS", "Set, q=1", 90.0), entry("B", "Set, q=1", 80.0, **timed(1.0, 30.0)))
+    assert "not shown, since they shared their device: PALS" in speed_figure(shared).get_suptitle()
 
 
 def test_the_papers_points_lie_at_the_first_and_the_last_epoch() -> None:
@@ -170,19 +180,3 @@ def test_what_the_paper_has_for_a_run_is_found_by_its_settings(tmp_path: Path) -
     assert paper_points([ablation], None) == Marks({}, (78.29, None))
     assert paper_points([run(hundred, neighbors=26)], None) == Marks()
     assert paper_points([first, ablation], None) == Marks()
-
-
-def test_an_epoch_has_its_time_and_the_line_of_the_count() -> None:
-    rows = {"far": (3.0, 9.0), "inside": (1.5, 1.0), "none": (1.0, None)}  # seconds, and as counted
-    whole = table(*[entry(name, "Set, q=1", 90.0, **timed(s, 30 * s, s, count)) for name, (s, count) in rows.items()])
-    axes = speed_figure(whole).axes[1]
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels == ["far  3.00 s  (3.0×)", "inside  1.50 s  (1.5×)", "none  1.00 s  (1.0×)"]  # the quickest on top
-    assert [bar.get_width() for bar in axes.patches] == [3.0, 1.5, 1.0]  # type: ignore[attr-defined]
-    assert [set(line.get_xdata()) for line in axes.lines] == [{9.0}, {1.0}]  # type: ignore[arg-type]
-
-
-def test_methods_without_times_are_named() -> None:
-    assert "not shown" not in speed_figure(study([("PALS", 90.0, 45.0), ("B", 80.0, 30.0)])).get_suptitle()
-    shared = table(entry("PALS", "Set, q=1", 90.0), entry("B", "Set, q=1", 80.0, **timed(1.0, 30.0)))
-    assert "not shown, since they shared their device: PALS" in speed_figure(shared).get_suptitle()

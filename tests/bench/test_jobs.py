@@ -25,7 +25,7 @@ from pals.util.files import write_text
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_grid_is_every_row_in_every_column(grid: Path) -> None:
+def test_a_grid_is_every_row_in_every_column_and_rows_win(grid: Path, tmp_path: Path) -> None:
     experiments = read_grid(grid)
     names = [(one.row, one.column) for one in experiments]
     assert names == [(row, column) for column in ("few", "many") for row in ("PALS", "Average")]
@@ -34,9 +34,6 @@ def test_a_grid_is_every_row_in_every_column(grid: Path) -> None:
     config = first.config(seed=7)
     assert (config.seed, config.data.partial_rate, config.data.noise_rate) == (7, 0.1, 0.2)  # type: ignore[union-attr]
     assert (config.method_name, config.method.neighbors, config.train.epochs) == ("pals", 5, 2)
-
-
-def test_rows_win_over_columns_and_columns_over_base(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     text = "base: {train: {lr: 0.1, epochs: 9, momentum: 0.5}}\n"
     text += "rows: {a: {train: {lr: 0.3}}}\ncolumns: {b: {train: {lr: 0.2, epochs: 8}}, c:}\n"
@@ -46,6 +43,8 @@ def test_rows_win_over_columns_and_columns_over_base(tmp_path: Path) -> None:
     assert (train.lr, train.epochs, train.momentum) == (0.3, 8, 0.5) and without.config(1).train.epochs == 9
     assert without.name == "mine/c/a"  # without a title it is called as the file
     assert without.config(1).method_name == "pals"
+    assert slug("PALS, q = 0.5 (ours)") == "pals-q-0.5-ours" and slug("../..") == "x"
+    assert slug("ELR+") == "elr+"
 
 
 @pytest.mark.parametrize(
@@ -69,20 +68,12 @@ def test_bad_grids(text: str, said: str, tmp_path: Path) -> None:
         read_grid(path)
 
 
-def test_names_become_folders() -> None:
-    assert slug("PALS, q = 0.5 (ours)") == "pals-q-0.5-ours" and slug("../..") == "x"
-    assert slug("ELR+") == "elr+"
-
-
 def test_a_plan_has_each_run_once_with_equal_kinds_together(grid: Path, tmp_path: Path) -> None:
     experiments = read_grid(grid)
     jobs = plan([*experiments, *experiments], [1, 2], None, tmp_path)
     assert sorted(job.folder.relative_to(tmp_path).as_posix() for job in jobs) == FOLDERS
     methods = [job.config.method_name for job in jobs]
     assert methods == ["pals"] * 4 + ["average"] * 4 and [job.seed for job in jobs[:4]] == [1, 1, 2, 2]
-
-
-def test_extra_settings_win_and_shortened_runs_are_kept_apart(grid: Path, tmp_path: Path) -> None:
     job = plan(read_grid(grid), [1], None, tmp_path, {"train": {"lr": 0.7}, "engine": {"device": "auto"}})[0]
     assert (job.config.train.lr, job.config.train.batch_size, job.changed) == (0.7, 512, ("train.lr",))
     full, short, same = (plan(read_grid(grid), [1], epochs, tmp_path)[0] for epochs in (None, 1, 2))
@@ -104,10 +95,7 @@ def test_states(whole: Path, tmp_path: Path) -> None:
     assert str(state(folder)) == "cut off at warm-up epoch 3 of 9" and state(folder).total_epoch == 7
     (folder / "checkpoint.pt").unlink()
     assert state(folder).kind == "missing"
-
-
-def test_a_folder_with_other_settings_is_named(whole: Path) -> None:
-    """But a finished run may have been made on another machine."""
+    # But a finished run may have been made on another machine.
     folder = whole / "few/pals/full/seed-1"
     values = read_yaml(folder / "config.yaml")
     with pytest.raises(InputError, match=r"seed-1/config.yaml belongs to a run with other settings: train.lr is 0.1 there"):

@@ -39,18 +39,13 @@ def configs() -> dict[str, RunConfig]:
     return {experiment.name: experiment.config(1) for experiment in ALL}
 
 
-def test_numbers_are_those_of_the_paper() -> None:
+def test_numbers_are_those_of_the_paper_with_their_source() -> None:
+    """Table 6 repeats the plain numbers of PiCO but for one, as the paper prints it."""
     for place, mean, std in BY_HAND["numbers"]:
         assert published(*place) == (None if mean is None else (mean, std)), place
-
-
-def test_as_many_numbers_as_the_paper_has() -> None:
     assert Counter(table for table, *_ in PRINTED) == {"1": 190, "2": 18, "3": 15, "4": 22, "5": 24, "6": 40, "7": 46}
     assert all(20 < number.mean < 97 and (number.std is None or 0 < number.std < 4) for *_, number in PRINTED)
     assert str(Published(95.5, 0.08)) == "95.50 ± 0.08" and str(Published(81.3, None)) == "81.30"
-
-
-def test_numbers_come_with_their_source() -> None:
     content = numbers()
     assert "2402.04835" in content["source"]["where"] and content["licence"] and content["notes"]
     first, last = {"selected": 7211, "right": 4036}, {"selected": 45285, "right": 40330}
@@ -58,15 +53,8 @@ def test_numbers_come_with_their_source() -> None:
     assert [epoch_seconds(row, net) for row in ("PALS", "ALIM") for net in ("ResNet-18", "WideResNet")] == [40, 221, 60, 550]
     assert epoch_seconds("PiCO", "ResNet-18") is None
     assert all(caption(table) for table in table_names()[:9]) and not caption("partial-check") and not caption("notes")
-
-
-def test_numbers_and_experiments_travel_with_the_package() -> None:
     packaged = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
     assert {"bench/paper/numbers.json", "bench/paper/experiments.yaml"} <= set(packaged["pals"])
-
-
-def test_table_6_repeats_the_plain_numbers_of_pico_but_for_one() -> None:
-    """As the paper prints it."""
     places = {(table, row, column): number for table, _, row, column, number in PRINTED}
     repeated = {column: number for (table, row, column), number in places.items() if (table, row) == ("6", "PiCO")}
     plain = {column: places.get(("1", "PiCO", column)) or places["3", "PiCO", column] for column in repeated}
@@ -74,21 +62,15 @@ def test_table_6_repeats_the_plain_numbers_of_pico_but_for_one() -> None:
     assert other == [("CIFAR-100, q=0.05, eta=0.3", (58.18, 0.60), (58.18, 0.65))]
 
 
-def test_every_printed_number_has_one_experiment() -> None:
+def test_every_printed_number_has_one_experiment_and_the_rest_are_dashes() -> None:
     found = Counter((r.table, r.group, r.row, r.column, r.published) for r in ALL if r.published is not None)
     assert found == Counter(PRINTED)
-
-
-def test_experiments_without_a_number_are_the_dashes() -> None:
     dashes = {(r.table, r.row, r.column) for r in ALL if r.table.isdigit() and r.published is None}
     cifar10 = {("1", "UPLLRS", f"CIFAR-10, q={q}, eta=0.2") for q in (0.1, 0.3, 0.5)}
     cifar100 = {("1", "UPLLRS", f"CIFAR-100, q={q}, eta=0.2") for q in (0.01, 0.03, 0.05)}
     middle = {("1", "UPLLRS", f"CIFAR-100, q=0.03, eta={eta}") for eta in (0.1, 0.3)}
     birds = {("4", "ALIM-Onehot", f"CUB-200, q={q}, eta=0") for q in (0.01, 0.05, 0.1)}
     assert dashes == cifar10 | cifar100 | middle | birds | {("3", "UPLLRS", "CIFAR-100, q=0.05, eta=0.4")}
-
-
-def test_the_list_of_experiments() -> None:
     assert tuple(dict.fromkeys(experiment.table for experiment in ALL)) == table_names()
     for name, experiment in experiments().items():
         assert name == experiment.name and experiment.method in METHODS
@@ -109,10 +91,7 @@ def test_the_same_run_has_the_same_folder_and_no_other() -> None:
             by_config[config].add(folder)
     assert all(len(found) == 1 for found in by_folder.values())
     assert all(len(found) == 1 for found in by_config.values())
-
-
-def test_tables_share_runs() -> None:
-    """What is the same in two tables is run once."""
+    # What is the same in two tables is run once.
     plain = [f"table7/cifar100-q0.05-eta0.3/{name}" for name in ("K-15", "r-0.5", "mixup-on-cr-on", "resnet18", "eq1-on")]
     names = ["table1/cifar100-q0.05-eta0.3/pals", "figure2/cifar100-q0.05-eta0.3/pals", "timing/resnet18/pals", *plain]
     assert len({find(name).folder(Path(), 1) for name in names}) == 1
@@ -127,11 +106,11 @@ def test_all_methods_of_a_cell_see_the_same_data(configs: dict[str, RunConfig]) 
             seen[experiment.cell].add(json.dumps(configs[experiment.name].to_dict()["data"]))
     assert all(len(found) == 1 for found in seen.values())
     assert len(set().union(*seen.values())) == len(seen) == 9 + 9 + 3 + 2 + 5 + 6 + 1  # the last: a study without noise
-
-
-def test_pico_on_the_hierarchy_is_trained_as_on_cifar100() -> None:
-    there, here = (find(f"{name}/pico").config(1) for name in ("table1/cifar100-q0.05-eta0.2", "table4/cifar100h-q0.5-eta0.2"))
-    assert (there.train, there.method, there.network) == (here.train, here.method, here.network)
+    for experiment in ALL:
+        data = configs[experiment.name].to_dict()["data"]
+        if not experiment.slices:
+            assert (data["protocol"], data["draws"], data["seed"]) == ("g1", "official", 42)
+            assert experiment.cell == f"{data['name']}-q{data['partial_rate']:g}-eta{data['noise_rate']:g}-g1"
 
 
 @pytest.mark.parametrize("name", BY_HAND["settings"])
@@ -139,14 +118,6 @@ def test_methods_run_as_their_authors_run_them(name: str) -> None:
     config = find(name).config(1).to_dict()
     for section, values in BY_HAND["settings"][name].items():
         assert {key: config[section][key] for key in values} == values
-
-
-def test_candidate_sets_are_the_authors(configs: dict[str, RunConfig]) -> None:
-    for experiment in ALL:
-        data = configs[experiment.name].to_dict()["data"]
-        if not experiment.slices:
-            assert (data["protocol"], data["draws"], data["seed"]) == ("g1", "official", 42)
-            assert experiment.cell == f"{data['name']}-q{data['partial_rate']:g}-eta{data['noise_rate']:g}-g1"
 
 
 def test_ablations_change_one_thing() -> None:
@@ -158,12 +129,11 @@ def test_ablations_change_one_thing() -> None:
         assert {k for k, v in config["method"].items() if v != plain["method"][k]} <= changed[experiment.group]
         assert (config["network"] != plain["network"]) == (experiment.group == "Backbone" and experiment.row != "ResNet-18")
         assert merge(config, {"method": plain["method"], "network": plain["network"]}) == plain
-
-
-def test_without_mixup_and_consistency() -> None:
     for experiment in select(6):
         options = experiment.config(1).to_dict()["method"]
         assert not options.get("mixup", False) and not options.get("mixup_weight", 0) and not options.get("consistency", False)
+    there, here = (find(f"{name}/pico").config(1) for name in ("table1/cifar100-q0.05-eta0.2", "table4/cifar100h-q0.5-eta0.2"))
+    assert (there.train, there.method, there.network) == (here.train, here.method, here.network)
 
 
 def test_fredis_has_the_settings_of_its_page(configs: dict[str, RunConfig]) -> None:
@@ -219,14 +189,6 @@ def test_studies_compare_like_with_like(configs: dict[str, RunConfig]) -> None:
             assert experiment.config(1, own * experiment.phases).train.epochs == own
 
 
-def test_seeds_take_the_slices_in_turn() -> None:
-    experiment = find("table5/benthic-10annotators/pals")
-    found = [experiment.config(seed).to_dict()["data"] for seed in (1, 2, 3, 4, 5, 0)]
-    assert [data["slice"] for data in found] == [1, 2, 3, 1, 2, 3]
-    assert {(data["name"], data["answers"], data["annotators"]) for data in found} == {("benthic", 10, "resampled")}
-    assert experiment.config(4).seed == 4
-
-
 def test_config_and_folder() -> None:
     experiment = find("table1/cifar10-q0.1-eta0.1/pico")
     full = experiment.config(7)
@@ -240,6 +202,11 @@ def test_config_and_folder() -> None:
     assert experiment.folder(Path("runs"), 7, 80) == place / "epochs-80" / "seed-7"
     with pytest.raises(InputError, match=r"train\.epochs"):
         experiment.config(1, 0)
+    experiment = find("table5/benthic-10annotators/pals")
+    found = [experiment.config(seed).to_dict()["data"] for seed in (1, 2, 3, 4, 5, 0)]
+    assert [data["slice"] for data in found] == [1, 2, 3, 1, 2, 3]
+    assert {(data["name"], data["answers"], data["annotators"]) for data in found} == {("benthic", 10, "resampled")}
+    assert experiment.config(4).seed == 4
 
 
 def test_select() -> None:
@@ -270,24 +237,18 @@ def test_unknown_names(wanted: dict[str, Any], words: str) -> None:
         find("table1/cifar10-q0.1-eta0.1/palz")
 
 
-def test_command_as_json(pals: Pals) -> None:
+def test_the_command(pals: Pals) -> None:
     found = json.loads(pals("recipes", "--table", "3", "--methods", "UPLLRS", "--epochs", "100", "--json").out)
     assert [experiment["published"] for experiment in found] == [None, {"mean": 64.78, "std": 0.53}]
     assert found[1]["name"] == "table3/cifar100-q0.05-eta0.5/upllrs" and found[1]["epochs"] == 100
     one = json.loads(pals("recipes", "table1/cifar10-q0.1-eta0.1/pals", "--json", "--seed", "2").out)
     assert one["config"] == find(one["name"]).config(2).to_dict()
-
-
-def test_command_shows_settings_that_can_be_run(pals: Pals) -> None:
     answer = pals("recipes", "table1/cifar100-q0.03-eta0.2/fredis", "--seed", "3", "--epochs", "25")
     assert answer.code == 0
     head = answer.out.splitlines()[:2]
     assert head[0] == "# table1/cifar100-q0.03-eta0.2/fredis: FREDIS, CIFAR-100, q=0.03, eta=0.2; published: 63.86 ± 0.50"
     assert "q=0.05, eta=0.3" in head[1]
     assert RunConfig.of(yaml.safe_load(answer.out)) == find("table1/cifar100-q0.03-eta0.2/fredis").config(3, 25)
-
-
-def test_command_lists(pals: Pals) -> None:
     answer = pals("recipes", "--table", "1", "--methods", "PALS,rc", "--cells", "cifar10-*")
     assert answer.code == 0 and "Table 1" in answer.out and "arXiv 2402.04835" in answer.out
     line = next(line for line in answer.out.splitlines() if line.startswith("table1/cifar10-q0.1-eta0.1/pals"))
@@ -295,9 +256,6 @@ def test_command_lists(pals: Pals) -> None:
     assert "18 recipes, 18 different runs" in answer.out
     assert "23 recipes, 18 different runs" in pals("recipes", "--table", "7", "--cells", "*eta0.3*", "--epochs", "50").out
     assert "221 s" in pals("recipes", "--table", "timing").out
-
-
-def test_command_with_wrong_names(pals: Pals) -> None:
     for arguments, words in (
         (("table1/cifar10-q0.1-eta0.1/palz",), "did you mean"),
         (("nothing like it",), "`pals recipes` lists all"),

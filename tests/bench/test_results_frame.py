@@ -93,11 +93,16 @@ def test_the_toy_grid_in_every_format(whole: Path, grid: Path, pals: Pals, tmp_p
         assert f"{mean:.2f} ± {std:.2f} (2)" in screen
 
 
-def test_experiments_with_the_same_settings_share_their_run(made: Callable[..., Any]) -> None:
+def test_experiments_with_the_same_settings_share_their_run(made: Callable[..., Any], whole: Path) -> None:
     """PALS on CIFAR-100, q=0.05, eta=0.3 is in table 1, in figure 2, and in each part of table 7 unchanged."""
     run = record("table1/cifar100-q0.05-eta0.3/pals", accuracy=77.55)
     assert [made(name, run).entries["n"].sum() for name in ("7", "figure2", "1")] == [6, 1, 1]
     assert {entry.mark for entry in made("7", run).rows() if entry.n} == {""}  # one run, and no deviation published
+    runs = sorted(whole.glob("*/pals/full/seed-*"))
+    assert len(runs) == 4
+    assert [curve.name for curve in read_curves(runs)] == ["/".join(run.parts[-4:]) for run in runs]
+    assert [curve.name for curve in read_curves(runs[:2])] == ["seed-1", "seed-2"]
+    assert [curve.name for curve in read_curves(runs[:1])] == ["seed-1"]
 
 
 @pytest.mark.parametrize(("accuracy", "mark"), [(96.34, "within"), (96.54, "better"), (96.0, "worse")])
@@ -109,7 +114,7 @@ def test_marks(accuracy: float, mark: str, made: Callable[..., Any]) -> None:
     assert entry.difference == pytest.approx(accuracy - 96.28) and entry_of(found, "RC").mark == "not run"
 
 
-def test_a_table_is_of_one_schedule(made: Callable[..., Any]) -> None:
+def test_a_table_is_of_one_schedule(made: Callable[..., Any], tmp_path: Path) -> None:
     """PALS has 500 epochs and ALIM 1000: in a table of 500, PALS would be the only one with its whole schedule."""
     runs = [record(PALS_CELL, epochs=50), record(PALS_CELL, seed=2), record(PALS_CELL, seed=3, epochs=30)]
     for epochs, seed in ((None, 2), (50, 1), (30, 3)):
@@ -118,9 +123,6 @@ def test_a_table_is_of_one_schedule(made: Callable[..., Any]) -> None:
         assert found.epochs == epochs
     found = made("1", record(PALS_CELL), record(ALIM_CELL, epochs=500), epochs=500)
     assert (entry_of(found, "PALS").n, entry_of(found, "ALIM-Scale").n) == (0, 1)
-
-
-def test_a_length_that_all_rows_have_is_the_full_schedule(tmp_path: Path) -> None:
     experiments_of_pals, runs = select("1", methods=["PALS"]), write(tmp_path / "r.jsonl", record(PALS_CELL))
     found = make_table(experiments_of_pals, gather(experiments_of_pals, runs, 500), runs=runs, epochs=500)
     assert (found.epochs, found.schedule, entry_of(found, "PALS").n) == (None, "full schedule", 1)
@@ -170,14 +172,11 @@ def test_a_study_of_another_length_shows_methods_in_two_phases_too(epochs: int, 
     assert (found.epochs, [entry.row for entry in found.rows() if entry.n]) == (epochs, ["PALS", "FREDIS"])
 
 
-def test_notes_of_a_study(made: Callable[..., Any]) -> None:
+def test_studies_of_two_phases_and_their_notes(made: Callable[..., Any]) -> None:
     found = made("noisy-comparison", *[record(f"{STUDY}/{method}") for method in ("pals", "fredis", "plrc", "apl")])
     assert [note.partition(":")[0] for note in found.notes] == ["PALS, APL", "FREDIS", "PLRC"]
     assert found.notes[0].endswith("Shortened from 500 epochs.")
-
-
-def test_training_times_are_compared_as_times(made: Callable[..., Any]) -> None:
-    """Not the accuracies of the same runs, nor times of runs that shared their device."""
+    # Not the accuracies of the same runs, nor times of runs that shared their device.
     runs = [record("timing/resnet18/pals", seed, epoch_seconds=1.5) for seed in (1, 2)]
     runs += [record("timing/resnet18/alim-scale", seed, 50.0, epoch_seconds=1.5 + seed, at_a_time=seed) for seed in (1, 2)]
     found = made("timing", *runs, against="PALS")
@@ -196,12 +195,10 @@ def test_records_of_changed_settings_are_refused(grid: Path, pals: Pals, tmp_pat
         assert (answer.code, "train.lr" in answer.err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [("a b#1", "a%20b%231"), ("(x)", "%28x%29"), ("pico+", "pico+"), ("ü", "%C3%BC")]
-)
-def test_links_lead_to_any_folder(name: str, expected: str, tmp_path: Path) -> None:
-    (tmp_path / name).mkdir()
-    assert link(tmp_path / name, tmp_path / "page.md") == expected
+def test_links_lead_to_any_folder(tmp_path: Path) -> None:
+    for name, expected in (("a b#1", "a%20b%231"), ("(x)", "%28x%29"), ("pico+", "pico+"), ("ü", "%C3%BC")):
+        (tmp_path / name).mkdir()
+        assert link(tmp_path / name, tmp_path / "page.md") == expected
 
 
 def test_formats_and_what_is_refused(pals: Pals, tmp_path: Path) -> None:
@@ -262,14 +259,6 @@ def test_pictures_of_tables(pals: Pals, grid: Path, whole: Path, tmp_path: Path)
     ):
         answer = pals(*arguments)
         assert (answer.code, said in " ".join(answer.err.split())) == (2, True)
-
-
-def test_curves_are_named_by_what_tells_them_apart(whole: Path) -> None:
-    runs = sorted(whole.glob("*/pals/full/seed-*"))
-    assert len(runs) == 4
-    assert [curve.name for curve in read_curves(runs)] == ["/".join(run.parts[-4:]) for run in runs]
-    assert [curve.name for curve in read_curves(runs[:2])] == ["seed-1", "seed-2"]
-    assert [curve.name for curve in read_curves(runs[:1])] == ["seed-1"]
 
 
 def test_selected_pairs_are_kept_as_a_table_and_drawn_from_it(whole: Path, pals: Pals, tmp_path: Path) -> None:

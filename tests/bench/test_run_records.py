@@ -68,9 +68,6 @@ def test_records_come_back_as_results(whole: Path, tmp_path: Path) -> None:
         assert json.loads(json.dumps(record(folder))) == record(folder)
         assert str(tmp_path) not in json.dumps(record(folder))
         assert {**vars(read_result(folder)), "folder": ""} == vars(result)
-
-
-def test_a_record_that_is_none(whole: Path, tmp_path: Path) -> None:
     good = record(whole / FOLDERS[0])
     less = {key: value for key, value in good.items() if key != "accuracy"}
     for values, said in ((less, "lacks accuracy"), ({**good, "colour": "red"}, "unknown colour")):
@@ -137,7 +134,7 @@ def commit_now() -> str | None:
         run_folder.commit.cache_clear()
 
 
-def test_the_commit_of_the_code(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_of_the_code(checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     first = git(checkout, "rev-parse", "HEAD")
     assert len(first) == 40 and commit_now() == first
     (checkout.parent / "notes.txt").write_text("beside the code")
@@ -148,9 +145,7 @@ def test_the_commit_of_the_code(checkout: Path, monkeypatch: pytest.MonkeyPatch)
         git(checkout, "clean", "--quiet", "-f", ".")
     monkeypatch.setenv("PALS_COMMIT", "abc")
     assert commit_now() == "abc"
-
-
-def test_no_commit_without_a_checkout_of_this_code(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PALS_COMMIT")
     installed = checkout / "venv"
     installed.mkdir()
     monkeypatch.setattr(package, "__file__", str(installed / "__init__.py"))  # in somebody's checkout, but not part of it

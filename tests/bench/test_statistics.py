@@ -14,21 +14,15 @@ from pals.bench import Summary, paired, summarise, verdict
 ACCURACY = st.floats(0, 100)
 
 
-def test_mean_and_deviation_of_a_sample() -> None:
+def test_paired_difference_by_hand() -> None:
+    """Differences 1, 2, 3: mean 2, deviation 1, t with 2 degrees of freedom 4.302653, half width 4.302653 / sqrt(3)."""
     assert summarise([]) is None and summarise([91.5]) == Summary(91.5, None, 1)
     found = summarise([90.0, 92.0, 94.0])
     assert found == Summary(92.0, 2.0, 3)  # (4 + 0 + 4) / 2 = 4
-
-
-def test_paired_difference_by_hand() -> None:
-    """Differences 1, 2, 3: mean 2, deviation 1, t with 2 degrees of freedom 4.302653, half width 4.302653 / sqrt(3)."""
     found = paired({1: 91.0, 2: 93.0, 3: 95.0, 9: 0.0}, {1: 90.0, 2: 91.0, 3: 92.0, 8: 50.0})
     assert found is not None and (found.mean, found.n) == (2.0, 3)
     assert found.low == pytest.approx(2 - 4.302653 / math.sqrt(3), abs=1e-5)
     assert found.high == pytest.approx(2 + 4.302653 / math.sqrt(3), abs=1e-5)
-
-
-def test_paired_with_few_seeds_and_with_none_that_differ() -> None:
     assert paired({1: 90.0}, {2: 90.0}) is None
     one = paired({1: 91.0, 2: 80.0}, {1: 90.0})
     assert one is not None and (one.mean, one.low, one.high, one.n) == (1.0, None, None, 1)

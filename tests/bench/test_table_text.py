@@ -131,9 +131,6 @@ def test_a_study_shows_times_its_own_schedule_and_remarks() -> None:
     assert r"\[1\] slow: On slow. \[2\] best: On best." in text
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[-3:]]
     assert [(row[0], row[-1]) for row in rows] == [("best", r"\[2\]"), ("slow", r"\[1\]"), ("supervised", "")]
-
-
-def test_a_study_says_why_times_are_missing() -> None:
     why = "Runs without times shared their device with another."
     assert why not in legend(STUDY)  # nothing to explain where nothing was run
     shared = STUDY.entries.copy()
@@ -141,14 +138,11 @@ def test_a_study_says_why_times_are_missing() -> None:
     assert why in legend(replace(STUDY, entries=shared)) and why not in legend(WIDE)
 
 
-def test_only_what_was_run() -> None:
+def test_which_rows_columns_and_groups_are_shown() -> None:
     (grid,) = grids(WIDE, only_run=True)
     assert [name for name, _ in grid.columns] == ["q=2", "q=3", "q=4"]
     assert {row for _, row, _, _ in grid.rows} == {"PALS*"}
     assert grids(replace(WIDE, entries=WIDE.entries[:4]), only_run=True) == []
-
-
-def test_groups_are_of_columns_or_of_rows() -> None:
     assert not WIDE.row_groups and ABLATION.row_groups
     (block,) = blocks(ABLATION)
     assert (block.heading, block.heads) == ("Set_1", ("q=1", "q=2"))
@@ -156,19 +150,18 @@ def test_groups_are_of_columns_or_of_rows() -> None:
     assert blocks(replace(ABLATION, entries=ABLATION.entries[:3]))[0].heads == ("q=1",)
 
 
-def test_a_shortened_table_says_so_at_every_number() -> None:
+def test_shortened_tables_and_seconds_say_so() -> None:
     made = table(entry("RC", "Set_1, q=1", 70.0, paper=(70.5, 0.25)), epochs=50)
     assert "| RC | ours, 50 epochs |" in to_markdown(made)
     assert all("SHORTENED to 50 epochs" in text for text in (to_markdown(made), to_latex([made]), to_json([made])))
-
-
-def test_seconds_are_not_judged() -> None:
     made = table(entry("PALS", "Net", 1.55, paper=(40.0, None), protocol=""), quantity="seconds")
     assert to_markdown(made).endswith("| PALS | ours | [**1.55**](../r/seed-1) (1) |\n|  | paper | 40 |\n")
     assert legend(made)[0].startswith("Seconds per epoch")
+    assert [signed(value) for value in (0.214, -0.321, -0.004, 0.0)] == ["+0.21", "−0.32", "+0.00", "+0.00"]
+    assert (spread(94.384, None), spread(94.384, 0.1)) == ("94.38", "94.38 ± 0.10")
 
 
-def test_json_holds_everything() -> None:
+def test_json_and_csv_hold_everything() -> None:
     content = json.loads(to_json([WIDE]))
     assert (content["table"], content["schedule"], content["epochs"]) == ("9", "full schedule", None)
     found = content["entries"][6]
@@ -178,19 +171,11 @@ def test_json_holds_everything() -> None:
     assert [found[key] for key in ("protocol", "nominal_noise", "effective_noise", "epoch_seconds")] == ["g1", 0.3, None, None]
     assert [(run["seed"], run["href"], run["commit"]) for run in found["runs"]][2] == (3, "../r/seed-3", "abc1")
     assert content["entries"][0]["mean"] is None and isinstance(json.loads(to_json([WIDE, STUDY])), list)
-
-
-def test_csv_has_a_line_per_number() -> None:
     rows = list(csv.DictReader(io.StringIO(to_csv([WIDE, STUDY]))))
     assert len(rows) == len(WIDE.entries) + len(STUDY.entries)
     assert (rows[5]["mean"], rows[5]["std"], rows[9]["times_supervised"]) == ("94.39", "", "2.5")
     assert rows[6]["folders"] == "runs/r/seed-1; runs/r/seed-2; runs/r/seed-3"
     assert {record["schedule"] for record in as_records(WIDE)} == {"full schedule"}
-
-
-def test_words() -> None:
-    assert [signed(value) for value in (0.214, -0.321, -0.004, 0.0)] == ["+0.21", "−0.32", "+0.00", "+0.00"]
-    assert (spread(94.384, None), spread(94.384, 0.1)) == ("94.38", "94.38 ± 0.10")
 
 
 def unescape_markdown(text: str) -> str:

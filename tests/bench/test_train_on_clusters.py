@@ -97,13 +97,10 @@ def test_a_task_that_was_killed_is_named(slurm: Callable[..., Outcome]) -> None:
     assert outcome.message == f"Job 7: process 1 of 4 ended without an error message (see 1.err). {again}"
 
 
-def test_the_process_that_knows_the_reason_names_it() -> None:
+def test_the_process_that_knows_the_reason_names_it(tmp_path: Path) -> None:
     lost, first, second = failed(str(PeerLostError())), failed("one"), failed("two")
     assert outcome_of_all([lost, second]) is second and outcome_of_all([first, second]) is first
     assert outcome_of_all([lost, lost]) is lost
-
-
-def test_errors_of_ray_become_a_sentence(tmp_path: Path) -> None:
     work = four_processes(tmp_path)
     error = RuntimeError("Training failed")
     assert on_ray._failure(error, work).message.startswith("RuntimeError: Training failed. Run the same command")
@@ -112,6 +109,9 @@ def test_errors_of_ray_become_a_sentence(tmp_path: Path) -> None:
     assert on_ray._failure(error, work).message == "Disk full."
     error.worker_failures = {0: lost, 2: OSError("gone.\nmore")}  # type: ignore[attr-defined]
     assert on_ray._failure(error, work).message.startswith("Process 2 of 4: OSError: gone. Run the same command")
+    on_ray._refuse_few({"CPU": 2}, "CPU", 2)
+    with pytest.raises(Exception, match="The Ray cluster has 0 GPUs, but each of 2 processes needs one"):
+        on_ray._refuse_few({"CPU": 2}, "GPU", 2)
 
 
 @pytest.mark.parametrize(("launcher", "module"), [("ray", "ray"), ("slurm", "submitit")])
@@ -141,12 +141,6 @@ def test_wrong_options_are_a_sentence(
         monkeypatch.setenv(name, value)
     answer = pals(*DIGITS, *arguments, "--out", "run")
     assert answer.code == 2 and said in answer.err
-
-
-def test_a_cluster_with_too_few_cores_is_a_sentence() -> None:
-    on_ray._refuse_few({"CPU": 2}, "CPU", 2)
-    with pytest.raises(Exception, match="The Ray cluster has 0 GPUs, but each of 2 processes needs one"):
-        on_ray._refuse_few({"CPU": 2}, "GPU", 2)
 
 
 @pytest.fixture(scope="module")

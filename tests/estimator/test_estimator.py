@@ -121,16 +121,13 @@ def test_a_named_class_is_the_general_one_with_its_method_set() -> None:
     assert (named.predict_proba(X_TEST) != other.predict_proba(X_TEST)).any()
 
 
-def test_a_preset_rules_what_is_not_given() -> None:
+def test_a_preset_rules_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
     def options(**given: Any) -> Any:
         return method_options(*PALSClassifier(**given)._method())
 
     assert options().weighting == "exp" and options(preset="paper").weighting == "cosine"
     assert options(preset="paper").draws == "once"
     assert options(preset="paper", weighting="exp").weighting == "exp" and options(delta=0.9).delta == 0.9
-
-
-def test_few_items_are_learned_by_the_preset_made_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     small = quick("pals", preset="small").fit(X, MATRIX).predict_proba(X_TEST)
     official = quick("pals", preset="official").fit(X, MATRIX).predict_proba(X_TEST)
     assert (small != official).any() and (quick("pals").fit(X, MATRIX).predict_proba(X_TEST) == small).all()
@@ -142,15 +139,9 @@ def test_few_items_are_learned_by_the_preset_made_for_them(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("name", "options", "items", "epochs"),
-    [
-        ("pals", {}, 4000, 60),
-        ("pals", {}, 1900, 100),
-        ("pals", {}, 50, 200),
-        ("pals", {"epochs": 7}, 50, 7),
-        ("pals", {"preset": "official"}, 50, 60),
-        ("proden", {}, 50, 60),
-    ],
-)
+    [("pals", {}, 4000, 60), ("pals", {}, 1900, 100), ("pals", {}, 50, 200), ("pals", {"epochs": 7}, 50, 7),
+     ("pals", {"preset": "official"}, 50, 60), ("proden", {}, 50, 60)],
+)  # fmt: skip
 def test_few_items_are_seen_as_often_as_the_preset_asks(name: str, options: dict[str, Any], items: int, epochs: int) -> None:
     assert classifier_for(name)(**options)._training(items)["epochs"] == epochs
 
@@ -164,8 +155,6 @@ def test_methods_registered_later_have_a_class_too(monkeypatch: pytest.MonkeyPat
     model = pickle.loads(pickle.dumps(estimators.MineClassifier(**QUICK).fit(X, CLEAN)))
     assert type(model) is classifier_for("mine") and model.predict(X_TEST).shape == (60,)
 
-
-def test_a_method_may_not_shadow_a_shared_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
     class Greedy(Average):
         @dataclass(frozen=True)
         class Config:
@@ -181,14 +170,11 @@ def usual() -> Any:
     return quick("pals").fit(X, MATRIX)
 
 
-def test_every_form_of_y_gives_the_same_classifier(usual: Any) -> None:
+def test_every_form_of_y_gives_the_same_classifier_and_votes_weigh(usual: Any) -> None:
     """`read_target` gives the same table for all forms."""
     for y in (csr_array(MATRIX), [set(row.nonzero()[0].tolist()) for row in MATRIX], SETS):
         model = quick("pals").fit(X, y)
         assert (model.predict_proba(X_TEST) == usual.predict_proba(X_TEST)).all() and len(model.classes_) == 3
-
-
-def test_votes_weigh_by_how_many_gave_them() -> None:
     count_NC = MATRIX * np.random.default_rng(0).integers(1, 9, MATRIX.shape)
     as_counts = quick("pals").fit(X, count_NC)
     as_tuples = quick("pals").fit(X, [tuple(np.repeat(np.arange(3), row)) for row in count_NC])
@@ -291,13 +277,10 @@ def test_in_a_pipeline_with_a_grid_search() -> None:
     assert search.score(X_TEST, np.eye(3, dtype=int)[TRUTH_TEST]) > 0.9
 
 
-def test_a_grid_of_numpy_numbers() -> None:
+def test_searches_over_numbers_and_methods() -> None:
     grid = {"neighbors": np.arange(4, 6), "epochs": np.array([1, 2]), "batch_size": np.array([8]), "delta": np.array([0.5])}
     search = GridSearchCV(quick("pals"), grid, cv=StratifiedCandidateKFold(2), error_score="raise").fit(X, MATRIX)
     assert search.best_params_["neighbors"] in (4, 5)
-
-
-def test_a_search_over_methods() -> None:
     search = GridSearchCV(CandidateClassifier(**QUICK), {"method": ["average", "proden", "cc"]}, cv=2).fit(X, MATRIX)
     assert search.best_estimator_.method in ("average", "proden", "cc")
 
@@ -308,15 +291,16 @@ def test_cross_validation_cuts_every_form(form: Any) -> None:
     assert len(scores) == 3 and scores.min() > 0.5
 
 
-def test_clone_forgets_what_was_learned() -> None:
+def test_clones_pickles_and_feature_names(monkeypatch: pytest.MonkeyPatch) -> None:
     model = quick("pals", delta=0.4, classes=["a", "b", "c"]).fit(X, MATRIX)
     fresh = clone(model)
     assert fresh.get_params() == model.get_params() and not hasattr(fresh, "classes_")
     with pytest.raises(NotFittedError):
         fresh.predict(X)
-
-
-def test_feature_names_are_kept_and_checked() -> None:
+    data = pickle.dumps(quick("pl-knn").fit(X, MATRIX))
+    monkeypatch.setattr(factory, "_MADE", {})  # as where nothing has asked for the class before
+    model = pickle.loads(data)
+    assert type(model).__name__ == "PLKNNClassifier" and model.predict(X_TEST).shape == (60,)
     frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(6)])
     model = quick("pl-knn").fit(frame, MATRIX)
     assert model.feature_names_in_.tolist() == list(frame.columns)
@@ -370,18 +354,16 @@ def test_bad_settings_are_named_in_fit(settings: dict[str, Any], message: str) -
 
 
 def test_other_bad_input() -> None:
-    with pytest.raises(TypeError, match="detla"):
-        PALSClassifier(detla=0.3)
-    with pytest.raises(InputError, match="did you mean 'proden'"):
-        CandidateClassifier("prodn").fit(X, MATRIX)
-    with pytest.raises(InputError, match="did you mean 'pals'"):
-        classifier_for("palz")
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        quick("pals").fit(X, MATRIX[:-1])
-    with pytest.raises(InputError, match="Only one class"):
-        quick("pals").fit(X, ["a"] * 90)
-    with pytest.raises(AttributeError, match="no attribute 'NoClassifier'"):
-        estimators.NoClassifier  # noqa: B018
+    for kind, message, work in (
+        (TypeError, "detla", lambda: PALSClassifier(detla=0.3)),
+        (InputError, "did you mean 'proden'", lambda: CandidateClassifier("prodn").fit(X, MATRIX)),
+        (InputError, "did you mean 'pals'", lambda: classifier_for("palz")),
+        (ValueError, "inconsistent numbers of samples", lambda: quick("pals").fit(X, MATRIX[:-1])),
+        (InputError, "Only one class", lambda: quick("pals").fit(X, ["a"] * 90)),
+        (AttributeError, "no attribute 'NoClassifier'", lambda: estimators.NoClassifier),
+    ):
+        with pytest.raises(kind, match=message):
+            work()
 
 
 def test_items_without_labels_can_be_learned_from() -> None:
@@ -399,10 +381,3 @@ def test_verbose_shows_the_epochs(capsys: pytest.CaptureFixture[str]) -> None:
     assert "PRODENClassifier: epoch 3/3, loss" in out and len(model.loss_curve_) == 3
     quick("proden").fit(X, MATRIX)
     assert capsys.readouterr().out == ""
-
-
-def test_a_new_process_finds_the_class_of_a_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = pickle.dumps(quick("pl-knn").fit(X, MATRIX))
-    monkeypatch.setattr(factory, "_MADE", {})  # as where nothing has asked for the class before
-    model = pickle.loads(data)
-    assert type(model).__name__ == "PLKNNClassifier" and model.predict(X_TEST).shape == (60,)

@@ -64,6 +64,8 @@ def test_files_are_seen_as_arrays_are(model: Any, files: list[Path]) -> None:
     difference = (seen.float() - model.inputs_.extractor.pixels(held).float()).abs()
     assert difference.mean() < 0.5 and difference.max() < 10  # both bicubic; Pillow rounds and clips in between
     assert (again.predict(np.array(list(map(str, files)))) == model.predict(X)).mean() > 0.9
+    made = CandidateClassifier("cc", encoder="patches", epochs=1, random_state=0).fit(files, SETS)
+    assert made.predict_proba(files[:5]).shape == (5, 3)
 
 
 def test_it_is_a_parameter_like_any_other(model: Any) -> None:
@@ -82,21 +84,12 @@ def test_patches_and_cross_validation() -> None:
     assert grey.inputs_.shape == (512,) and grey.predict(X[:2, ..., 0]).shape == (2,)
 
 
-def test_files_and_patches(files: list[Path]) -> None:
-    made = CandidateClassifier("cc", encoder="patches", epochs=1, random_state=0).fit(files, SETS)
-    assert made.predict_proba(files[:5]).shape == (5, 3)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("from_files", [False, True])
 def test_the_encoder_itself_is_trained(from_files: bool, files: list[Path]) -> None:
     given: Any = files if from_files else X
-    options: dict[str, Any] = {
-        "encoder": LITE0,
-        "encoder_options": {"frozen": False},
-        "train_options": {"encoder_lr_scale": 1e-9},
-    }
-    made = PALSClassifier(**options, **{**QUICK, "epochs": 1}).fit(given, SETS)
+    options: dict[str, Any] = {"encoder_options": {"frozen": False}, "train_options": {"encoder_lr_scale": 1e-9}}
+    made = PALSClassifier(encoder=LITE0, **options, **{**QUICK, "epochs": 1}).fit(given, SETS)
     own, start = made.predictor_.state_dict(), find_encoder(LITE0).network.state_dict()
     name = next(name for name in start if name.endswith("conv.weight"))
     torch.testing.assert_close(own[name], start[name], atol=1e-6, rtol=0)
@@ -125,14 +118,11 @@ def test_what_cannot_be_done(options: dict[str, Any], given: Any, words: str) ->
         PALSClassifier(**options, **QUICK).fit(given, SETS)
 
 
-def test_pictures_of_another_kind_than_in_fit(model: Any, files: list[Path]) -> None:
+def test_pictures_of_another_kind_or_none_at_all_are_named(model: Any, files: list[Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="pictures as an array; these are names of files"):
         model.predict(files)
     with pytest.raises(InputError, match=r"seen inputs of the shape \(3, 12, 12\)"):
         model.predict(X.reshape(36, -1))
-
-
-def test_a_file_that_is_no_picture_is_named(files: list[Path], tmp_path: Path) -> None:
     (tmp_path / "notes.png").write_text("no picture")
     for bad in (tmp_path / "notes.png", tmp_path / "missing.png"):
         with pytest.raises(InputError, match=rf"{bad.name}: .* Fix this image, or leave it out"):

@@ -29,28 +29,12 @@ NAMES = ["ant", "bee", "cat"]
 SETS = [{"ant", "bee"}, {"cat"}, {"bee", "cat"}, {"ant"}]
 
 
-def votes_file(folder: Path) -> Path:
-    rows = [f"{i},{name}" for i, labels in enumerate(SETS) for name in sorted(labels)]
-    path = folder / "votes.csv"
-    path.write_text("\n".join(["item,label", *rows]))
-    return path
-
-
 @pytest.mark.parametrize(
     "y",
-    [
-        MATRIX,
-        MATRIX.astype(bool),
-        MATRIX.astype(float),
-        MATRIX.tolist(),
-        torch.tensor(MATRIX),
-        csr_array(MATRIX),
-        csc_matrix(MATRIX),
-        pd.DataFrame(MATRIX),
-        CandidateSets.from_matrix(MATRIX),
-    ],
+    [MATRIX, MATRIX.astype(bool), MATRIX.astype(float), MATRIX.tolist(), torch.tensor(MATRIX), csr_array(MATRIX),
+     csc_matrix(MATRIX), pd.DataFrame(MATRIX), CandidateSets.from_matrix(MATRIX)],
     ids=lambda y: type(y).__name__,
-)
+)  # fmt: skip
 def test_a_candidate_matrix_in_any_wrapping(y: Any) -> None:
     target = read_target(y)
     assert target.allowed_NC.dtype == bool and (target.allowed_NC == MATRIX).all()
@@ -93,18 +77,16 @@ def test_votes_are_counted(y: Any) -> None:
     assert (target.allowed_NC == (target.frequency_NC > 0)).all()
 
 
-def test_a_matrix_of_counts_is_read_as_shares() -> None:
+def test_a_matrix_of_counts_and_votes_of_a_file_are_read_as_shares(tmp_path: Path) -> None:
     target = read_target(np.array([[2, 1, 0], [0, 4, 0]]))
     assert target.frequency_NC is not None
     assert target.frequency_NC == pytest.approx(np.array([[2 / 3, 1 / 3, 0], [0, 1, 0]]))
     again, classes = candidate_matrix(np.array([[2, 1, 0], [0, 4, 0]]))
     assert again == pytest.approx(target.frequency_NC) and classes.tolist() == [0, 1, 2]
     assert read_target([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]).frequency_NC is not None
-
-
-def test_votes_of_a_file(tmp_path: Path) -> None:
-    votes = read_votes(votes_file(tmp_path))
-    target = read_target(votes)
+    rows = [f"{i},{name}" for i, labels in enumerate(SETS) for name in sorted(labels)]
+    (tmp_path / "votes.csv").write_text("\n".join(["item,label", *rows]))
+    target = read_target(read_votes(tmp_path / "votes.csv"))
     assert target.classes.tolist() == NAMES and (target.allowed_NC == MATRIX).all()
     assert target.frequency_NC == pytest.approx(MATRIX / MATRIX.sum(axis=1, keepdims=True))
 
@@ -125,6 +107,12 @@ def test_numbers_stay_numbers_and_ids_are_rows() -> None:
     assert (target.sets().class_names, target.sets().ids) == (("3", "7", "40"), ("0", "1", "2"))
     with pytest.raises(InputError, match="on_empty"):
         read_target(MATRIX, on_empty="drop")  # type: ignore[arg-type]
+    target = read_target([{"ant", "yak"}, {"yak"}], NAMES, lenient=True)
+    assert target.allowed_NC.tolist() == [[True, False, False], [False, False, False]]
+    assert read_target(["yak", "bee"], NAMES, lenient=True).allowed_NC.tolist() == [[False] * 3, [False, True, False]]
+    assert read_target([{"a"}, set(), {"b"}], on_empty="all").allowed_NC[1].all()
+    shares = read_target(np.array([[2, 0], [0, 0]]), on_empty="all").frequency_NC
+    assert shares is not None and shares.tolist() == [[1, 0], [0.5, 0.5]]
 
 
 def test_classes_fix_order_and_number() -> None:
@@ -136,18 +124,6 @@ def test_classes_fix_order_and_number() -> None:
         assert not target.allowed_NC[:, 1].any()
     assert read_target(MATRIX, NAMES).classes.tolist() == NAMES
     assert read_target(["bee", "ant"], NAMES).allowed_NC.tolist() == [[False, True, False], [True, False, False]]
-
-
-def test_a_score_passes_over_labels_that_were_never_learned() -> None:
-    target = read_target([{"ant", "yak"}, {"yak"}], NAMES, lenient=True)
-    assert target.allowed_NC.tolist() == [[True, False, False], [False, False, False]]
-    assert read_target(["yak", "bee"], NAMES, lenient=True).allowed_NC.tolist() == [[False] * 3, [False, True, False]]
-
-
-def test_items_without_a_label_may_be_anything_if_asked() -> None:
-    assert read_target([{"a"}, set(), {"b"}], on_empty="all").allowed_NC[1].all()
-    shares = read_target(np.array([[2, 0], [0, 0]]), on_empty="all").frequency_NC
-    assert shares is not None and shares.tolist() == [[1, 0], [0.5, 0.5]]
 
 
 @pytest.mark.parametrize(
@@ -189,6 +165,10 @@ def test_vectors_are_standardised_by_what_fit_saw() -> None:
     ready = Vectors.fit(X, standardize=True).prepare(X)
     assert ready.dtype == torch.float32 and ready.tolist() == [[-1, 0], [1, 0]]
     assert Vectors.fit(X, standardize=False).prepare(np.ones((1, 2))).tolist() == [[1, 1]]
+    X = np.arange(2.0 * 3).reshape(2, 3)
+    with pytest.raises(InputError, match="did you mean 'noise'"):
+        Vectors.fit(X, True).views({"nose": 1})
+    assert Vectors.fit(X, True).views({"noise": 0.0}).names[:3] == ("weak", "strong", "eval")
 
 
 @pytest.mark.parametrize("shape", [(5, 8, 6), (5, 1, 8, 6), (5, 3, 8, 6), (5, 8, 6, 3), (5, 3, 8, 3)])
@@ -209,26 +189,9 @@ def test_other_numbers_become_bytes_by_the_range_seen_first() -> None:
     assert images.prepare(X).flatten()[[0, -1]].tolist() == [0, 255]
     assert images.prepare(np.full((1, 4, 4), 7.0)).unique().tolist() == [255]
     assert images.prepare(np.zeros((1, 4, 4))).unique().tolist() == [128]
-
-
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
-        (np.zeros((4, 8, 8, 8), dtype=np.uint8), "1, 3 or 4 channels"),
-        (np.zeros((4, 3, 8, 8, 2), dtype=np.uint8), "Pictures are"),
-        (np.zeros((4, 8, 8)), "the same single colour"),
-    ],
-)
-def test_bad_pictures(X: np.ndarray, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Images.fit(X)
-
-
-def test_view_options_are_checked() -> None:
-    X = np.arange(2.0 * 3).reshape(2, 3)
-    with pytest.raises(InputError, match="did you mean 'noise'"):
-        Vectors.fit(X, True).views({"nose": 1})
-    assert Vectors.fit(X, True).views({"noise": 0.0}).names[:3] == ("weak", "strong", "eval")
+    for shape, message in (((4, 8, 8, 8), "1, 3 or 4 channels"), ((4, 3, 8, 8, 2), "Pictures are"), ((4, 8, 8), "same single")):
+        with pytest.raises(InputError, match=message):
+            Images.fit(np.zeros(shape, dtype=float if len(shape) == 3 else np.uint8))
 
 
 @given(hnp.arrays(bool, st.tuples(st.integers(4, 60), st.integers(2, 6))), st.integers(2, 4))
@@ -274,12 +237,9 @@ def test_splitter_takes_every_form_and_shuffles_by_its_seed() -> None:
     assert "n_splits=5" in repr(StratifiedCandidateKFold(5))
 
 
-def test_splitter_takes_items_of_which_nothing_is_known() -> None:
+def test_splitter_refuses() -> None:
     folds = list(StratifiedCandidateKFold(2).split(None, [{"a"}, set(), {"b"}, set()]))
     assert [len(test) for _, test in folds] == [2, 2]
-
-
-def test_splitter_refuses() -> None:
     with pytest.raises(InputError, match="at least two"):
         StratifiedCandidateKFold(1)
     with pytest.raises(InputError, match="5 folds cannot be made of 4"):

@@ -69,14 +69,12 @@ class TestFromMatrix:
 
 
 class TestFromLists:
-    def test_names(self) -> None:
+    def test_any_labels(self) -> None:
         candidates = CandidateSets.from_lists([["dog", "cat"], {"eel"}, ("dog", "dog")])
         assert candidates.class_names == ANIMALS and sets(candidates) == [{"cat", "dog"}, {"eel"}, {"dog"}]
 
         ordered = CandidateSets.from_lists([["dog"], ["cat"]], class_names=["dog", "eel", "cat"])
         assert ordered.allowed_NC.int().tolist() == [[1, 0, 0], [0, 0, 1]]
-
-    def test_numbers(self) -> None:
         candidates = CandidateSets.from_lists([[2, 0], np.array([1])], ids=["a", "b"])
         assert candidates.class_names == ("0", "1", "2")
         assert candidates.allowed_NC.int().tolist() == [[1, 0, 1], [0, 1, 0]]
@@ -162,7 +160,7 @@ def test_refuses(kind: str, values: Any, more: Any, message: str) -> None:
 class TestOnEmpty:
     labels = ((), ("cat",), (), ("dog", "eel"))
 
-    def test_all_puts_every_class_in_and_spreads_the_votes(self) -> None:
+    def test_all_puts_every_class_in_and_drop_keeps_the_names_of_the_rest(self) -> None:
         candidates = CandidateSets.from_lists(self.labels, on_empty="all")
         assert sets(candidates) == [set(ANIMALS), {"cat"}, set(ANIMALS), {"dog", "eel"}]
         assert candidates.ids == ("0", "1", "2", "3")
@@ -170,8 +168,6 @@ class TestOnEmpty:
         candidates = CandidateSets.from_votes([("a", 0), ("b", 1, 0.0)], on_empty="all")
         assert candidates.frequency_NC is not None
         assert candidates.frequency_NC.tolist() == [[1, 0], [0.5, 0.5]]
-
-    def test_drop_keeps_the_names_of_the_rest(self) -> None:
         candidates = CandidateSets.from_lists(self.labels, on_empty="drop")
         assert sets(candidates) == [{"cat"}, {"dog", "eel"}] and candidates.ids == ("1", "3")
 

@@ -112,24 +112,18 @@ def test_shape_and_order_of_entries() -> None:
     assert BIRDS.branch_of(["seal", "kittiwake"]).tolist() == [1, 0]
 
 
-def test_levels_that_tell_nothing_apart_do_not_count() -> None:
+def test_levels_and_classes_left_out() -> None:
     names = ("life", *BIRDS.nodes)
     one_root = Taxonomy(names, (NO_NODE, *(parent + 1 for parent in BIRDS.parents)))
     assert one_root.num_levels == BIRDS.num_levels == 3
     assert Taxonomy.from_parents({"a": None, "b": None}).num_levels == 1
     assert Taxonomy.from_parents({"x": None, "a": "x", "b": "x"}).num_levels == 1
-
-
-def test_classes_can_be_left_out() -> None:
     kept = BIRDS.keep(["seal", "kittiwake"])
     assert kept.leaves == ("kittiwake", "seal")
     assert kept.nodes == ("birds", "gulls", "kittiwake", "mammals", "seal")
     for name in ("whale", "gulls"):
         with pytest.raises(InputError, match=f"Unknown class '{name}'.*as a leaf"):
             BIRDS.keep([name])
-
-
-def test_a_tree_and_its_threshold_are_checked() -> None:
     for sure in (0.49, 1.0, float("nan")):
         with pytest.raises(InputError, match=r"from 0\.5 to below 1"):
             BIRDS.roll_up(np.full((1, 5), 0.2), sure)

@@ -19,7 +19,7 @@ from pals.methods import Batch, find_method
 from pals.methods.alim import discount_for, log_importance, margin
 from pals.methods.bases.holdout import MIN_RATE_ITEMS, estimate_noise_rate
 from pals.methods.parts.losses import soft_cross_entropy
-from pals.pseudo_labels.simplex import best_candidate, one_hot
+from pals.pseudo_labels.simplex import one_hot
 
 BOTH = ("alim-scale", "alim-onehot")
 SET = torch.tensor([[True, True, False]])
@@ -65,17 +65,6 @@ def test_targets_are_distributions_with_one_winner(seed: int, discount: float) -
     assert torch.equal(soft.argmax(dim=1), hard.argmax(dim=1))
     goes_over = ~allowed.gather(1, hard.argmax(dim=1, keepdim=True)).squeeze(1)
     assert torch.equal(goes_over, margin(score, allowed) < discount)
-
-
-@given(seeds)
-def test_without_discount_it_is_the_vote_of_pico(seed: int) -> None:
-    """Hard targets at any temperature; soft ones stay on the candidates."""
-    score, allowed = random_case(seed)
-    soft, hard = (target(name, score, allowed, 0.0) for name in BOTH)
-    assert (soft[~allowed] == 0).all()
-    assert torch.equal(hard, one_hot(best_candidate(score.log() / 0.07, allowed), 5).float())
-    one = allowed.sum(dim=1) == 1
-    assert torch.equal(soft[one], allowed[one].float()) and torch.equal(hard[one], allowed[one].float())
 
 
 def test_margins_powers_and_lambda_by_hand() -> None:
@@ -126,19 +115,6 @@ def test_lambda_may_rise_in_steps_instead(toy: Dataset) -> None:
     trainer = toy_trainer("alim-onehot", toy, options=options, train={"epochs": 5})
     assert [record["lambda"] for record in run_all(trainer)] == pytest.approx([0.0, 0.25, 0.4, 0.4, 0.4])
     assert not trainer.method.needs_holdout
-
-
-@pytest.mark.parametrize("name", BOTH)
-def test_without_noise_lambda_stays_zero(name: str, toy: Dataset) -> None:
-    """Confidences stay on the candidates, and rest where there is one alone."""
-    trainer = toy_trainer(name, toy, options={"noise_rate": 0.0, "adjust_from": 1})
-    method: Any = trainer.method
-    first, one = method.confidence_NC.clone(), method.allowed_NC.sum(dim=1) == 1
-    assert 0 < int(one.sum()) < 90 and torch.equal(first[one], method.allowed_NC[one].float())
-    for record in trainer.epochs():
-        assert record["lambda"] == 0.0 and (method.confidence_NC[~method.allowed_NC] == 0).all()
-        assert torch.equal(method.confidence_NC[one], first[one])
-    assert float((method.confidence_NC != first)[~one].any(dim=1).float().mean()) > 0.8
 
 
 def test_onehot_without_noise_and_mixup_is_pico(toy: Dataset) -> None:

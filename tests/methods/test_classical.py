@@ -26,7 +26,6 @@ from pals.pseudo_labels import neighbor_weight, vote
 from pals.pseudo_labels.knn import nearest, nearest_to
 from pals.pseudo_labels.simplex import normalize_rows, uniform_on
 from pals.training.engine import Engine, EngineConfig
-from pals.util.errors import InputError
 from pals.vision.networks import Network
 
 BOTH = pytest.mark.parametrize("cls", [PLKNN, IPAL], ids=lambda cls: cls.__name__)
@@ -70,6 +69,21 @@ def test_weights_by_hand() -> None:
     torch.testing.assert_close(weight_NK, torch.tensor([[5 / 6, 2 / 3, 0.5], [1.0, 1.0, 1.0], [1.0, 0.5, 0.5]]))
     assert linear_weight(torch.tensor([[7.0], [0.0]])).tolist() == [[1.0], [1.0]]
     assert linear_weight(torch.tensor([[4e-7, 1e-7]])).tolist() == [[1.0, 1.0]]
+    score_NC = torch.tensor([[0.0, 2.0, 0.0], [1.0, 3.0, 5.0]])
+    share_NC = on_candidates(score_NC, sets({0, 2}, {0, 1}, classes=3))
+    assert share_NC.tolist() == [[0.5, 0.0, 0.5], [0.25, 0.75, 0.0]]
+    features_ND = torch.cat([torch.ones(6, 3), 2 * torch.eye(3)])
+    allowed_NC = sets(*[{0, 1}] * 3, *[{0}] * 3, {2}, {2}, {2}, classes=3)
+    method = fitted(PLKNN, features_ND, allowed_NC, neighbors=6)
+    torch.testing.assert_close(
+        method.log_scores(torch.ones(1, 3)).exp(), torch.tensor([[6 / 9, 3 / 9, 0.0]]), atol=1e-6, rtol=0
+    )
+    method = fitted(PLKNN, torch.tensor([[0.0], [3.0], [4.0]]), sets({0}, {1}, {2}, classes=3), neighbors=2)
+    torch.testing.assert_close(method.log_scores(torch.zeros(1, 1)).exp(), torch.tensor([[1.0, 0.0, 0.0]]), atol=1e-6, rtol=0)
+    features_ND, _ = cloud(40, 6, 4)
+    method = fitted(PLKNN, features_ND, torch.ones(40, 4, dtype=torch.bool))
+    assert (method.log_scores(features_ND).argmax(dim=1) == 0).all()
+    torch.testing.assert_close(method.posterior(), torch.full((40, 4), 0.25))
 
 
 @given(st.lists(st.floats(0, 1e6, width=32), min_size=2, max_size=30))
@@ -137,31 +151,7 @@ def test_with_one_candidate_each_it_is_a_weighted_neighbour_classifier() -> None
     assert torch.equal(method.label_found_N, label_N)  # nothing else is a candidate
 
 
-def test_where_everything_is_a_candidate_the_first_class_wins() -> None:
-    features_ND, _ = cloud(40, 6, 4)
-    method = fitted(PLKNN, features_ND, torch.ones(40, 4, dtype=torch.bool))
-    assert (method.log_scores(features_ND).argmax(dim=1) == 0).all()
-    torch.testing.assert_close(method.posterior(), torch.full((40, 4), 0.25))
-
-
-def test_duplicates_count_fully() -> None:
-    features_ND = torch.cat([torch.ones(6, 3), 2 * torch.eye(3)])
-    allowed_NC = sets(*[{0, 1}] * 3, *[{0}] * 3, {2}, {2}, {2}, classes=3)
-    method = fitted(PLKNN, features_ND, allowed_NC, neighbors=6)
-    torch.testing.assert_close(
-        method.log_scores(torch.ones(1, 3)).exp(), torch.tensor([[6 / 9, 3 / 9, 0.0]]), atol=1e-6, rtol=0
-    )
-    method = fitted(PLKNN, torch.tensor([[0.0], [3.0], [4.0]]), sets({0}, {1}, {2}, classes=3), neighbors=2)
-    torch.testing.assert_close(method.log_scores(torch.zeros(1, 1)).exp(), torch.tensor([[1.0, 0.0, 0.0]]), atol=1e-6, rtol=0)
-
-
-def test_no_vote_for_an_own_candidate_leaves_them_alike() -> None:
-    score_NC = torch.tensor([[0.0, 2.0, 0.0], [1.0, 3.0, 5.0]])
-    share_NC = on_candidates(score_NC, sets({0, 2}, {0, 1}, classes=3))
-    assert share_NC.tolist() == [[0.5, 0.0, 0.5], [0.25, 0.75, 0.0]]
-
-
-def test_the_item_itself_may_vote() -> None:
+def test_the_item_itself_may_vote_with_the_weights_of_pals() -> None:
     features_ND, allowed_NC = cloud(60, 6, 4)
     method = fitted(PLKNN, features_ND, allowed_NC, neighbors=5, include_self=True)
     index_NK, similarity_NK = nearest(features_ND, 5, include_self=True, metric="euclidean")
@@ -169,9 +159,6 @@ def test_the_item_itself_may_vote() -> None:
     score_NC = vote(index_NK, linear_weight(-similarity_NK), allowed_NC)
     torch.testing.assert_close(method.posterior(), on_candidates(score_NC, allowed_NC))
     assert (linear_weight(-similarity_NK)[:, 0] == 1).all()
-
-
-def test_the_exponential_weighting_is_the_first_step_of_pals() -> None:
     features_ND, allowed_NC = cloud(60, 6, 4)
     query_MD = cloud(20, 6, 4, seed=1)[0]
     method = fitted(PLKNN, features_ND, allowed_NC, neighbors=5, weighting="exp", temperature=0.2)
@@ -187,13 +174,8 @@ def test_unit_length_gives_the_order_of_the_cosine() -> None:
     torch.testing.assert_close(plain.posterior(), scaled.posterior())
     assert not torch.allclose(fitted(PLKNN, features_ND * scale_N1, allowed_NC).posterior(), plain.posterior())
     found = nearest(features_ND, 10, include_self=False)
-    by_length = nearest(method_rows(plain), 10, include_self=False, metric="euclidean")
+    by_length = nearest(plain._scaled(plain.features_ND), 10, include_self=False, metric="euclidean")
     assert torch.equal(found.index_NK, by_length.index_NK)
-
-
-def method_rows(method: Any) -> Tensor:
-    rows_ND: Tensor = method._scaled(method.features_ND)
-    return rows_ND
 
 
 ANGLE_N = torch.tensor([0.0, 0.2, 0.5, 1.2, math.pi / 2], dtype=torch.float64)
@@ -211,16 +193,13 @@ def five() -> tuple[Tensor, Tensor]:
     return index_NK, reconstruct(features_ND, features_ND[index_NK])
 
 
-def test_the_graph_by_hand() -> None:
+def test_graph_propagation_and_answer_by_hand() -> None:
     index_NK, weight_NK = five()
     assert index_NK.tolist() == [[1, 2], [0, 2], [1, 0], [4, 2], [3, 2]]
     expected = [[0.980067, 0], [0.616405, 0.414390], [0.955336, 0], [0.734082, 0.412904], [0.932039, 0]]
     torch.testing.assert_close(weight_NK, torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0)
     expected = [[1.0, 0], [0.597990, 0.402010], [1.0, 0], [0.640009, 0.359991], [1.0, 0]]
     torch.testing.assert_close(normalize_rows(weight_NK), torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0)
-
-
-def test_the_propagation_by_hand() -> None:
     index_NK, weight_NK = five()
     first_NC = normalize_rows(FIVE_NC.double())
     assert first_NC.tolist() == [[0.5, 0.5], [1, 0], [0.5, 0.5], [0.5, 0.5], [0, 1]]
@@ -238,9 +217,6 @@ def test_the_propagation_by_hand() -> None:
     corrected_NC = correct_mass(final_NC, first_NC)
     torch.testing.assert_close(corrected_NC.sum(dim=0), torch.full((2,), 2.5, dtype=torch.float64))
     assert corrected_NC.argmax(dim=1).tolist() == [0, 0, 0, 1, 1]
-
-
-def test_the_answer_by_hand() -> None:
     method = fitted(IPAL, on_circle(ANGLE_N).float(), FIVE_NC, neighbors=2)
     assert method.label_found_N.tolist() == method.label_N.tolist() == [0, 0, 0, 1, 1]
     assert method.statistics() == {"rounds": 3}
@@ -342,22 +318,16 @@ def test_what_holds_for_any_graph(seed: int, items: int, width: int, k: int, alp
     assert rounds == 1
 
 
-def test_a_smaller_tolerance_takes_more_rounds() -> None:
+def test_ipal_at_its_ends() -> None:
     features_ND, allowed_NC = cloud(80, 8, 4)
     rounds = [
         fitted(IPAL, features_ND, allowed_NC, tolerance=tolerance).statistics()["rounds"] for tolerance in (1e-1, 1e-3, 0.0)
     ]
     assert rounds[0] < rounds[1] < rounds[2] == 100
     torch.testing.assert_close(fitted(IPAL, features_ND, allowed_NC, iterations=0).posterior(), uniform_on(allowed_NC))
-
-
-def test_a_class_without_mass_stays_without() -> None:
     first_NC = normalize_rows(sets({0}, {0, 1}, classes=3).double())
     assert correct_mass(first_NC, first_NC).tolist() == first_NC.tolist()
-
-
-def test_an_item_of_zeros_is_survived() -> None:
-    """It cannot be rebuilt, rebuilds nothing, keeps its confidences and, as a query, is as far from all classes."""
+    # It cannot be rebuilt, rebuilds nothing, keeps its confidences and, as a query, is as far from all classes.
     features_ND, allowed_NC = cloud(30, 6, 3)
     features_ND[4] = 0
     allowed_NC[4] = torch.tensor([True, True, False])
@@ -379,29 +349,21 @@ def test_a_training_item_gets_one_of_its_candidates(cls: type[FeatureMethod], se
 
 
 @BOTH
-def test_rotation_and_scale_do_not_matter(cls: type[FeatureMethod]) -> None:
+def test_rotation_scale_and_order_of_the_items_do_not_matter(cls: type[FeatureMethod]) -> None:
     features_ND, allowed_NC = cloud(80, 6, 4)
-    query_MD = cloud(20, 6, 4, seed=1)[0]
-    plain, turned = (fitted(cls, x, allowed_NC) for x in (features_ND, 3.7 * features_ND @ rotation(6)))
-    torch.testing.assert_close(plain.posterior(), turned.posterior(), atol=1e-4, rtol=0)
-    torch.testing.assert_close(
-        plain.log_scores(query_MD), turned.log_scores(3.7 * query_MD @ rotation(6)), atol=1e-4, rtol=1e-4
-    )
-
-
-@BOTH
-def test_the_order_of_the_items_does_not_matter(cls: type[FeatureMethod]) -> None:
-    features_ND, allowed_NC = cloud(80, 6, 4)
-    query_MD = cloud(20, 6, 4, seed=1)[0]
+    query_MD, turn_DD = cloud(20, 6, 4, seed=1)[0], 3.7 * rotation(6)
     order_N = torch.randperm(80, generator=torch.Generator().manual_seed(2))
-    plain, mixed = (fitted(cls, features_ND[order], allowed_NC[order]) for order in (torch.arange(80), order_N))
+    plain, turned = (fitted(cls, x, allowed_NC) for x in (features_ND, features_ND @ turn_DD))
+    mixed = fitted(cls, features_ND[order_N], allowed_NC[order_N])
+    torch.testing.assert_close(plain.posterior(), turned.posterior(), atol=1e-4, rtol=0)
     torch.testing.assert_close(mixed.posterior(), plain.posterior()[order_N], atol=1e-5, rtol=0)
     assert torch.equal(mixed.label_found_N, plain.label_found_N[order_N])
-    torch.testing.assert_close(mixed.log_scores(query_MD), plain.log_scores(query_MD), atol=1e-4, rtol=1e-4)
+    for scores_MC in (turned.log_scores(query_MD @ turn_DD), mixed.log_scores(query_MD)):
+        torch.testing.assert_close(plain.log_scores(query_MD), scores_MC, atol=1e-4, rtol=1e-4)
 
 
 @BOTH
-def test_one_epoch_without_a_step(cls: type[FeatureMethod], toy: Dataset) -> None:
+def test_one_epoch_without_a_step_and_without_a_graph(cls: type[FeatureMethod], toy: Dataset) -> None:
     trainer = toy_trainer(cls, toy, options={"neighbors": 5})
     assert trainer.method.posterior() is None
     (record,) = run_all(trainer)
@@ -409,6 +371,10 @@ def test_one_epoch_without_a_step(cls: type[FeatureMethod], toy: Dataset) -> Non
     assert record["correct"] > 60
     expected_ND = toy.views.make("eval", toy.train.inputs, trainer.generator)
     torch.testing.assert_close(trainer.method.features_ND, expected_ND)  # the inputs, standardised
+    engine = Engine(EngineConfig(device="cpu"))
+    engine.device, engine.compiled = torch.device("cuda"), True  # as if: nothing is run
+    method = toy_trainer(cls, toy, options={"neighbors": 5}).method
+    assert engine._forward(method) is method
 
 
 @BOTH
@@ -449,22 +415,6 @@ def test_unit_length_is_for_networks_unless_told_otherwise() -> None:
     for features, given_, expected in [("input", None, False), ("network", None, True), ("network", False, False)]:
         method = PLKNN(PLKNN.Config(features=features, unit_norm=given_), problem)  # type: ignore[arg-type]
         assert method.unit is expected
-
-
-@BOTH
-def test_too_many_neighbours_are_refused_at_once(cls: type[FeatureMethod]) -> None:
-    features_ND, allowed_NC = cloud(10, 4, 3)
-    with pytest.raises(InputError, match="10 neighbours are to vote, but each of the 10 items has only 9 others"):
-        fitted(cls, features_ND, allowed_NC)
-    fitted(cls, features_ND, allowed_NC, neighbors=9)
-
-
-@BOTH
-def test_a_search_is_not_captured_in_a_graph(cls: type[FeatureMethod], toy: Dataset) -> None:
-    engine = Engine(EngineConfig(device="cpu"))
-    engine.device, engine.compiled = torch.device("cuda"), True  # as if: nothing is run
-    method = toy_trainer(cls, toy, options={"neighbors": 5}).method
-    assert engine._forward(method) is method
 
 
 @pytest.mark.gpu

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from test_pals_method import Linear
 from torch import Tensor
 
-from _toy import assert_same, run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
+from _toy import recorded, run_all, steps_of, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
 from pals.methods.elr_plus import MIN_DISTANCE, disagreement, ema_decay, reweight, sigmoid_ramp
-from pals.methods.parts.ema import update_ema
 from pals.methods.parts.mixup import blend, partners
 
 seeds = st.integers(0, 2**31)
 
 
-def test_regulariser_on_the_worked_example() -> None:
+def test_worked_examples() -> None:
+    """Regulariser, labels times memory, and the share of the old weights."""
     memory = torch.tensor([[0.7, 0.2, 0.1]])
     logits = torch.tensor([[0.6, 0.3, 0.1]]).log().requires_grad_()
     value = disagreement(logits, memory)
@@ -35,18 +35,19 @@ def test_regulariser_on_the_worked_example() -> None:
     assert logits.grad is not None
     assert logits.grad[0].tolist() == pytest.approx([-0.2470588, 0.1705882, 0.0764706], abs=1e-6)
     assert float(logits.grad.sum()) == pytest.approx(0, abs=1e-6)
-
-
-@given(seeds, st.integers(2, 9))
-def test_gradient_of_the_regulariser(seed: int, classes: int) -> None:
-    """-p_k (r_k - <r, p>) / (1 - <r, p>)."""
-    generator = torch.Generator().manual_seed(seed)
-    memory = torch.rand(3, 1, generator=generator) * torch.randn(3, classes, generator=generator).softmax(dim=1)
-    logits = torch.randn(3, classes, generator=generator).requires_grad_()
-    (grad,) = torch.autograd.grad(disagreement(logits, memory).sum(), logits)
-    share = logits.detach().softmax(dim=1)
-    inner = (memory * share).sum(dim=1, keepdim=True)
-    torch.testing.assert_close(grad, -share * (memory - inner) / (1 - inner), atol=1e-5, rtol=1e-4)
+    label = torch.tensor([[0.7, 0.3, 0], [0, 1, 0], [0, 0, 1]])
+    memory = torch.tensor([[0.7, 0.2, 0.1], [0.7, 0.2, 0.1], [0.9, 0.1, 0]])
+    product = reweight(label, memory)
+    assert product[0].tolist() == pytest.approx([0.8909091, 0.1090909, 0], abs=1e-6)
+    assert torch.equal(product[1:], label[1:])  # one-hot labels stay, also where the memory excludes them
+    step = torch.tensor([0.0, 19_999, 39_999, 10**6], dtype=torch.float64)
+    ramp = ema_decay(step, 0.997, "ramp", 40_000).tolist()
+    assert ramp == pytest.approx([0.0067194, 0.2856453, 0.997, 0.997], abs=1e-7)
+    mean = ema_decay(torch.tensor([0.0, 1, 3, 10**6], dtype=torch.float64), 0.9999, "mean", 1).tolist()
+    assert mean == [0, 0.5, 0.75, 0.9999] and sigmoid_ramp(step, 0).tolist() == [1, 1, 1, 1]
+    assert sigmoid_ramp(torch.tensor([0.0, 20_000, 40_000, 50_000]), 40_000).tolist() == pytest.approx(
+        [math.exp(-5), math.exp(-1.25), 1, 1]
+    )
 
 
 @given(seeds, st.floats(0, 1), st.sampled_from([1.0, 30.0, 1000.0]))
@@ -58,14 +59,6 @@ def test_the_regulariser_has_bounds(seed: int, total: float, scale: float) -> No
         assert (value <= 0).all()
         assert (value >= math.log(MIN_DISTANCE) - 0.01).all()  # 1 - 1e-4 is rounded
     assert (disagreement(logits, torch.zeros(4, 5)) == 0).all()
-
-
-def test_labels_times_memory_on_the_worked_example() -> None:
-    label = torch.tensor([[0.7, 0.3, 0], [0, 1, 0], [0, 0, 1]])
-    memory = torch.tensor([[0.7, 0.2, 0.1], [0.7, 0.2, 0.1], [0.9, 0.1, 0]])
-    product = reweight(label, memory)
-    assert product[0].tolist() == pytest.approx([0.8909091, 0.1090909, 0], abs=1e-6)
-    assert torch.equal(product[1:], label[1:])  # one-hot labels stay, also where the memory excludes them
 
 
 @given(seeds, st.floats(0.5, 1), st.integers(2, 6))
@@ -81,29 +74,6 @@ def test_mixed_labels_are_distributions(seed: int, weight: float, classes: int) 
         torch.testing.assert_close(made.sum(dim=1), torch.ones(8))
         assert (made >= 0).all() and not made[(label + label[partner]) == 0].any()
     assert (mixed[label.bool()] >= 0.5).all()
-
-
-def test_share_of_the_old_weights() -> None:
-    step = torch.tensor([0.0, 19_999, 39_999, 10**6], dtype=torch.float64)
-    ramp = ema_decay(step, 0.997, "ramp", 40_000).tolist()
-    assert ramp == pytest.approx([0.0067194, 0.2856453, 0.997, 0.997], abs=1e-7)
-    mean = ema_decay(torch.tensor([0.0, 1, 3, 10**6], dtype=torch.float64), 0.9999, "mean", 1).tolist()
-    assert mean == [0, 0.5, 0.75, 0.9999] and sigmoid_ramp(step, 0).tolist() == [1, 1, 1, 1]
-    assert sigmoid_ramp(torch.tensor([0.0, 20_000, 40_000, 50_000]), 40_000).tolist() == pytest.approx(
-        [math.exp(-5), math.exp(-1.25), 1, 1]
-    )
-
-
-@torch.no_grad()
-def test_averages(noisy: CandidateSets) -> None:
-    method: Any = toy_method("elr+", noisy)
-    before = copy.deepcopy(method.ema)
-    update_ema(method.ema, method.pair, torch.tensor(0.75))
-    for old, new, fast in zip(before.parameters(), method.ema.parameters(), method.pair.parameters(), strict=True):
-        torch.testing.assert_close(new, 0.75 * old + 0.25 * fast)
-    update_ema(method.ema, method.pair, torch.tensor(0.0))
-    assert_same(list(method.ema.parameters()), list(method.pair.parameters()))
-    assert not any(p.requires_grad for p in method.ema.parameters())
 
 
 def test_memory_on_the_worked_example(noisy: CandidateSets) -> None:
@@ -178,45 +148,7 @@ def test_every_step_is_the_loop(options: dict[str, Any], toy: Dataset) -> None:
 
 
 def first_step(toy: Dataset, options: dict[str, Any]) -> tuple[Any, Batch]:
-    trainer = toy_trainer("elr+", toy, options=options, train={"epochs": 1})
-    method: Any = trainer.method
-    seen: list[tuple[Any, Batch]] = []
-    original = method.loss
-
-    def spy(batch: Batch) -> Tensor:
-        values = {key: value for key, value in vars(method).items() if key != "loss"}
-        then = type(method).__new__(type(method))
-        vars(then).update(copy.deepcopy(values))
-        seen.append((then, batch))
-        return original(batch)
-
-    method.loss = spy
-    run_all(trainer)
-    return seen[0]
-
-
-def test_without_weight_it_is_mix_up(toy: Dataset) -> None:
-    method, batch = first_step(toy, {"memory_weight": 0.0})
-    expected = torch.zeros(())
-    for k, part in enumerate((batch, batch.groups["second"])):
-        network = copy.deepcopy(method.pair.both()[k])
-        weight, order = batch.random["weight"][k], batch.random["uniform"][k, : len(part.index_B)].argsort()
-        log = network(torch.lerp(part.views[0][order], part.views[0], weight)).logits.log_softmax(dim=1)
-        label = torch.eye(3)[method.label_N[part.index_B]]
-        expected = expected - (log * (weight * label + (1 - weight) * label[order])).sum(dim=1).mean()
-    torch.testing.assert_close(method.loss(batch), expected)
-
-
-def test_a_weight_of_one_does_not_mix(toy: Dataset) -> None:
-    method, batch = first_step(toy, {})
-    random = {**batch.random, "weight": torch.ones(2)}
-    own, peer = method.pair.first, method.ema.second
-    loss, memory = method.network_loss(0, own, peer, batch, random)
-    logits = own(batch.views[0]).logits
-    label = torch.eye(3)[method.label_N[batch.index_B]]
-    expected = -(logits.log_softmax(dim=1) * label).sum(dim=1) + 3 * disagreement(logits, memory)
-    torch.testing.assert_close(loss, expected.mean())
-    assert not memory.requires_grad
+    return steps_of(toy_trainer("elr+", toy, options=options, train={"epochs": 1}))[0]
 
 
 def test_only_the_network_that_is_trained_changes(toy: Dataset) -> None:
@@ -237,20 +169,14 @@ def test_only_the_network_that_is_trained_changes(toy: Dataset) -> None:
 def test_both_see_all_items_in_orders_of_their_own(toy: Dataset) -> None:
     trainer = toy_trainer("elr+", toy, train={"epochs": 1, "batch_size": 16})
     method: Any = trainer.method
-    plan_epoch, plans = method.plan_epoch, []
-
-    def spy(ctx: Any) -> Any:
-        plans.append(plan_epoch(ctx))
-        return plans[-1]
-
-    method.plan_epoch = spy
+    plans = recorded(method, "plan_epoch")
     (record,) = run_all(trainer)
     first, second = (plans[0].groups[name].order_M for name in ("main", "second"))
     assert record["steps"] == 6 and sorted(first.tolist()) == sorted(second.tolist()) == list(range(90))
     assert not torch.equal(first, second) and (method.memory_2NC.sum(dim=2) > 0.1).all()
 
 
-def test_belief_is_what_is_remembered(toy: Dataset) -> None:
+def test_belief_is_what_is_remembered_and_the_trained_networks_answer(toy: Dataset, noisy: CandidateSets) -> None:
     trainer = toy_trainer("elr+", toy, train={"epochs": 2})
     method: Any = trainer.method
     assert method.posterior() is None
@@ -259,9 +185,6 @@ def test_belief_is_what_is_remembered(toy: Dataset) -> None:
     torch.testing.assert_close(method.posterior(), total / total.sum(dim=1, keepdim=True))
     method.memory_2NC[:, 3] = 0
     assert method.posterior()[3].tolist() == pytest.approx([1 / 3] * 3)
-
-
-def test_the_networks_that_are_trained_answer(noisy: CandidateSets) -> None:
     method: Any = toy_method("elr+", noisy)
     assert method.predictor is method.pair
     starts = [network.classifier.weight for pair in (method.pair, method.ema) for network in pair.both()]

@@ -35,6 +35,7 @@ from pals.util.errors import InputError
                 ("srse", "temperature", 0.001),  # the exponential would leave float32
                 ("srse", "delta", 1.5),
                 ("clsp", "tau", 1.5),
+                *((name, "view", "strong") for name in ("rc", "cc", "proden", "lws")),
                 ("rc", "refresh_mode", "both"),
                 ("proden", "momentum", 1.0),
                 ("proden", "update_every", 0),
@@ -55,7 +56,7 @@ def test_options_that_are_refused(name: str, options: dict[str, Any], message: s
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(("name", "most"), [("pals", 5), ("srse", 5), ("plrc", 6)])
+@pytest.mark.parametrize(("name", "most"), [("pals", 5), ("srse", 5), ("plrc", 6), ("pl-knn", 5), ("ipal", 5)])
 def test_more_neighbours_than_items_are_refused_at_once(name: str, most: int) -> None:
     """PLRC counts the item itself."""
     few = CandidateSets.from_matrix(torch.ones(6, 3, dtype=torch.bool))
@@ -120,6 +121,7 @@ def test_resumes_anywhere(name: str, options: dict[str, Any], epochs: int, stop:
         ("elr+", {"slow_rule": "mean", "labels": "candidates"}),
         *(("proden", options) for options in ({"update": "sudden"}, {"update": "iterative", "update_every": 3})),
         *(("proden", {"momentum": 0.5}), ("lws", {"loss": "cross-entropy", "beta": 2.0})),
+        ("crdpll", {"strong_views": 3}),
         *(("apl", {"loss": loss}) for loss in ("mae", "mse", "gce", "huber", "ce", "focal")),
         *(("upllrs", options) for options in ({"solution": "general"}, {"exclude": 0.0}, {"strong_views": 1})),
     ],

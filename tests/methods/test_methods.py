@@ -39,6 +39,18 @@ pytestmark = pytest.mark.filterwarnings("error")
 each_method = pytest.mark.parametrize("name", METHODS)
 
 
+CONFIDENCES = ("rc", "proden", "crdpll", "papi", "pico", "pico+")
+"""Methods with a table of confidences that never leaves the candidates."""
+VIEWS: dict[str, list[tuple[dict[str, Any], tuple[str, ...]]]] = {
+    "crdpll": [({}, ("weak", *2 * ("crdpll_strong",))), ({"view": "eval", "strong_views": 1}, ("eval", "crdpll_strong"))],
+    "fredis": [({}, ("eval", *2 * ("crdpll_strong",))), ({"view": "weak"}, ("weak", *2 * ("crdpll_strong",)))],
+    **{name: [({}, ("weak",)), ({"view": "eval"}, ("eval",))] for name in ("rc", "cc", "proden", "lws")},
+}
+BELIEVING = [("pico+", {"neighbors_from": 4, "neighbors": 5, "queue": 40, "delta": delta}) for delta in (0.0, 0.3, 1.0)]
+BELIEVING += [("pico", {"prototypes_from": 1})]
+BELIEVING += [(name, {"noise_rate": 0.0, "adjust_from": 1}) for name in ("alim-scale", "alim-onehot")]
+
+
 def is_trained(method: Method) -> bool:
     """Whether it has anything that an optimiser could change; if not, it makes no steps."""
     return any(parameter.requires_grad for parameter in method.parameters())
@@ -192,17 +204,29 @@ def test_survives(name: str, case: str) -> None:
     assert trainer.infer(trainer.method.predictor, data.test.inputs).logits.shape == (60, 3)
 
 
-@each_method
-def test_belief_is_a_distribution(name: str, toy: Dataset) -> None:
-    trainer = toy_trainer(name, toy)
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in METHODS), *BELIEVING], ids=str)
+def test_belief_is_a_distribution(name: str, options: Mapping[str, Any], toy: Dataset) -> None:
+    """Confidences lie on the candidates, wholly where there is one alone, and move where there are several."""
+    trainer = toy_trainer(name, toy, options=options)
+    method: Any = trainer.method
+    keeps = name in CONFIDENCES or options.get("noise_rate") == 0.0
+    first_NC = getattr(method, "confidence_NC", torch.zeros(0)).clone()
     for record in trainer.epochs():
-        posterior_NC = trainer.method.posterior()
+        posterior_NC = method.posterior()
         if posterior_NC is None:
             assert "posterior" not in record
             continue
         assert posterior_NC.shape == (90, 3) and (posterior_NC >= 0).all()
         torch.testing.assert_close(posterior_NC.sum(dim=1), torch.ones(90), atol=1e-5, rtol=0)
         assert sum(sum(counts) for counts in record["posterior"].values()) == 90
+        assert options.get("noise_rate") != 0.0 or record["lambda"] == 0.0
+        if keeps:
+            assert (method.confidence_NC[~method.allowed_NC] == 0).all()
+            torch.testing.assert_close(method.confidence_NC.sum(dim=1), torch.ones(90))
+    if keeps:
+        one_N = method.allowed_NC.sum(dim=1) == 1
+        assert one_N.any() and torch.equal(method.confidence_NC[one_N], first_NC[one_N])
+        assert float((method.confidence_NC != first_NC)[~one_N].any(dim=1).float().mean()) > 0.8  # or in no full batch
 
 
 def steps_of(name: str, data: Dataset, wanted: int = 2) -> list[tuple[Method, Batch]]:
@@ -316,5 +340,6 @@ def test_options_are_described_checked_and_frozen(name: str, noisy: CandidateSet
 def test_views_asked_for_exist(name: str, toy: Dataset, noisy: CandidateSets) -> None:
     method = toy_method(name, noisy)
     assert set(method.views) | set(find_method(name).views) <= set(toy.views.including(method.own_views).names)
-    assert method.allowed_NC.dtype == torch.bool
-    assert method.allowed_NC.data_ptr() != noisy.allowed_NC.data_ptr()
+    assert method.allowed_NC.dtype == torch.bool and method.allowed_NC.data_ptr() != noisy.allowed_NC.data_ptr()
+    for options, views in VIEWS.get(name, ()):
+        assert toy_method(name, noisy, options).views == views

@@ -15,7 +15,7 @@ from _context import Offered
 from _toy import run_all, small_network, toy_candidates, toy_data, toy_trainer
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
-from pals.methods import Batch, Problem, method_options
+from pals.methods import Batch, Problem, find_method, method_options
 from pals.methods.pals import PALS
 from pals.pseudo_labels import pseudo_label
 from pals.pseudo_labels.knn_vote import likeliest_neighbors
@@ -41,31 +41,30 @@ def context(candidates: CandidateSets, **values: Any) -> StubContext:
 
 
 def pals(candidates: CandidateSets, **options: Any) -> PALS:
-    config = method_options("pals", {"neighbors": 5, **options})
-    return PALS(config, Problem(candidates, small_network(candidates.num_classes, seed=1)))
+    return made("pals", candidates, **options)
+
+
+def made(name: str, candidates: CandidateSets, **options: Any) -> Any:
+    problem = Problem(candidates, small_network(candidates.num_classes, seed=1))
+    return find_method(name)(method_options(name, {"neighbors": 5, **options}), problem)
+
+
+PASSED: list[dict[str, Any]] = [
+    {"neighbors": 3}, {"include_self": False}, {"weighting": "cosine"}, {"temperature": 1.0}, {"vote_on": "candidates"},
+    {"weighting": "local"}, {"self_weight": 0.3}, {"self_weight": "auto"}, {"self_weight": "auto", "vote_on": "posterior"},
+    {"neighbors": "auto"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("options", "call"),
     [
-        ({"neighbors": 3}, {"neighbors": 3}),
-        ({"include_self": False}, {"include_self": False}),
-        ({"weighting": "cosine"}, {"weighting": "cosine"}),
-        ({"temperature": 1.0}, {"temperature": 1.0}),
-        ({"vote_on": "candidates"}, {"vote_on": "candidates"}),
-        ({"delta": 1.0}, {"quantile": 1.0}),
-        ({"delta": "all"}, {"quantile": "all"}),
-        ({"weighting": "local"}, {"weighting": "local"}),
-        ({"self_weight": 0.3}, {"self_weight": 0.3}),
-        ({"self_weight": "auto"}, {"self_weight": "auto"}),
-        ({"self_weight": "auto", "vote_on": "posterior"}, {"self_weight": "auto", "vote_on": "posterior"}),
-        ({"neighbors": "auto"}, {"neighbors": "auto"}),
+        *(({"delta": share}, {"quantile": share}) for share in (1.0, "all")),
+        *((option, option) for option in PASSED),
     ],
-    ids=lambda value: "-".join(value),
+    ids=str,
 )
-def test_labelling_options_reach_the_labelling(
-    options: Mapping[str, Any], call: Mapping[str, Any], noisy: CandidateSets
-) -> None:
+def test_labelling_options_reach_the_labelling(options: dict[str, Any], call: dict[str, Any], noisy: CandidateSets) -> None:
     """The plan with the option is the labelling with its argument, and not the plan without it."""
     ctx = context(noisy)
     method = pals(noisy, **options)
@@ -130,6 +129,12 @@ def test_predictions_join_from_the_epoch_named_on(noisy: CandidateSets) -> None:
         ctx = context(noisy, epoch=epoch)
         pals(noisy, confident_from=first).plan_epoch(ctx)
         assert ctx.asked == ["features", *asked]
+    ctx = context(noisy, epoch=2)
+    pals(noisy, confident_view="weak").plan_epoch(ctx)
+    assert ctx.asked == ["features", "weak"]
+    method = pals(noisy)
+    method.plan_epoch(context(noisy, epoch=3))
+    assert torch.equal(method.allowed_NC, noisy.allowed_NC)
 
 
 def test_the_threshold_falls_and_one_turns_it_off(noisy: CandidateSets) -> None:
@@ -146,28 +151,13 @@ def test_the_threshold_falls_and_one_turns_it_off(noisy: CandidateSets) -> None:
     assert not torch.equal(plain.posterior_NC, expected.posterior_NC)
 
 
-def test_the_view_for_confidence_can_be_the_weak_one(noisy: CandidateSets) -> None:
-    ctx = context(noisy, epoch=2)
-    pals(noisy, confident_view="weak").plan_epoch(ctx)
-    assert ctx.asked == ["features", "weak"]
-
-
-def test_candidates_are_rebuilt_from_the_given_ones(noisy: CandidateSets) -> None:
-    method = pals(noisy)
-    method.plan_epoch(context(noisy, epoch=3))
-    assert torch.equal(method.allowed_NC, noisy.allowed_NC)
-
-
-def test_draws_with_replacement_fill_the_epoch(noisy: CandidateSets) -> None:
+def test_draws_of_an_epoch(noisy: CandidateSets) -> None:
     method = pals(noisy)
     plan = method.plan_epoch(context(noisy))
     order_M = plan.groups["main"].order_M
     selected_N = method.labeling.selected_N
     assert 0 < int(selected_N.sum()) < len(noisy) and len(order_M) == len(noisy) and selected_N[order_M].all()
     assert len(order_M.unique()) < len(order_M)
-
-
-def test_one_pass_visits_each_chosen_item_once(noisy: CandidateSets) -> None:
     method = pals(noisy, draws="once")
     plan = method.plan_epoch(context(noisy))
     order_M = plan.groups["main"].order_M
@@ -213,72 +203,6 @@ class Linear(Network):
         return x
 
 
-def test_label_smoothing_by_hand() -> None:
-    """r = 0.5, four classes, p = (.7, .1, .1, .1), label 0: 0.5 * 0.3566749 + 0.125 * (0.3566749 + 3 * 2.3025851)."""
-    sets = CandidateSets.from_matrix(torch.ones(6, 4, dtype=torch.bool))
-    method = pals(sets, neighbors=2, mixup=False, consistency=False)
-    method.network = Linear(torch.eye(4))
-    p = torch.tensor([[0.7, 0.1, 0.1, 0.1]])
-    loss = method.loss(Batch(torch.tensor([0]), (p.log(),), torch.tensor([0])))
-    assert loss.item() == pytest.approx(1.0863912, abs=1e-6)
-
-
-def slow_cross_entropy(z: list[float], label: int, r: float) -> float:
-    total = math.log(sum(math.exp(value) for value in z))
-    return sum((total - value) * ((1 - r) * (c == label) + r / len(z)) for c, value in enumerate(z))
-
-
-def slow_loss(
-    views: list[Tensor], labels: list[int], weights: list[float], uniform: list[list[float]], matrix: Tensor, r: float
-):
-    """Mix-up and smoothing of each view as the sheet has them, one number at a time; one loss per view."""
-    result = []
-    for x, w, u in zip(views, weights, uniform, strict=True):
-        partner = sorted(range(len(labels)), key=lambda i, u=u: u[i])
-        losses = []
-        for i in range(len(labels)):
-            blended = [w * a + (1 - w) * b for a, b in zip(x[i].tolist(), x[partner[i]].tolist(), strict=True)]
-            z = [
-                sum(value * row[c] for value, row in zip(blended, matrix.tolist(), strict=True)) for c in range(matrix.shape[1])
-            ]
-            other = labels[partner[i]]
-            losses.append(w * slow_cross_entropy(z, labels[i], r) + (1 - w) * slow_cross_entropy(z, other, r))
-        result.append(sum(losses) / len(losses))
-    return result
-
-
-@pytest.mark.parametrize("view_loss", ["mean", "sum"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.5])
-@pytest.mark.parametrize("mixup", [True, False])
-def test_loss_against_a_slow_loop(view_loss: str, smoothing: float, mixup: bool, noisy: CandidateSets) -> None:
-    generator = torch.Generator().manual_seed(2)
-    matrix = torch.randn(6, 3, generator=generator)
-    views = [torch.randn(5, 6, generator=generator) for _ in range(2)]
-    labels = [0, 2, 1, 1, 0]
-    method = pals(noisy, view_loss=view_loss, smoothing=smoothing, mixup=mixup)
-    method.network = Linear(matrix)
-    ctx = context(noisy, batch_size=8)  # larger than the batch: the last one of an epoch may be short
-    random = {name: values[0] for name, values in method.random_inputs(ctx, 1).items()}
-    loss = method.loss(Batch(torch.arange(5), tuple(views), torch.tensor(labels), random))
-    weights = random["weight"].tolist() if mixup else [1.0, 1.0]
-    uniform = random["uniform"][:, :5].tolist() if mixup else [[0, 1, 2, 3, 4]] * 2
-    parts = slow_loss(views, labels, weights, uniform, matrix, smoothing)
-    assert loss.item() == pytest.approx(sum(parts) / (2 if view_loss == "mean" else 1), rel=1e-5)
-    assert parts[0] != pytest.approx(parts[1], rel=1e-2)
-
-
-def test_ways_through_the_network(noisy: CandidateSets) -> None:
-    """Together and separately are the same; joined shares the batch statistics, which is another loss."""
-    generator = torch.Generator().manual_seed(2)
-    views = (torch.randn(9, 6, generator=generator), 3 * torch.randn(9, 6, generator=generator) + 1)
-    batch = Batch(torch.arange(9), views, torch.arange(9) % 3)
-    method = {way: pals(noisy, view_pass=way, mixup=False).train() for way in ("together", "separate", "joined")}
-    loss = {way: m.loss(batch).item() for way, m in method.items()}
-    assert loss["together"] == pytest.approx(loss["separate"], rel=1e-6)
-    assert abs(loss["joined"] - loss["separate"]) > 1e-3
-    torch.testing.assert_close(method["together"].state_dict(), method["separate"].state_dict())
-
-
 def test_the_log_says_what_was_selected(toy: Dataset) -> None:
     trainer = toy_trainer("pals", toy)
     for record in trainer.epochs():
@@ -295,3 +219,58 @@ def test_learns_better_than_the_average() -> None:
     last = {name: run_all(toy_trainer(name, data, noisy, train={"epochs": 12}))[-1] for name in ("pals", "average")}
     assert last["pals"]["test_accuracy"] >= 0.95
     assert last["pals"]["test_accuracy"] > last["average"]["test_accuracy"]
+
+
+def slow_sum(weights: list[float], rows: list[list[float]]) -> list[float]:
+    return [sum(w * row[c] for w, row in zip(weights, rows, strict=True)) for c in range(len(rows[0]))]
+
+
+def slow_loss(x: Tensor, labels: list[int], w: float, uniform: list[float], matrix: Tensor, r: float) -> float:
+    """Of one view: mix-up of inputs and of smoothed one-hot targets, one number at a time."""
+    partner = sorted(range(len(labels)), key=lambda i: uniform[i])
+    target = [[(1 - r) * (c == label) + r / matrix.shape[1] for c in range(matrix.shape[1])] for label in labels]
+    losses = []
+    for i, j in enumerate(partner):
+        z = slow_sum([w, 1 - w], [slow_sum(x[k].tolist(), matrix.tolist()) for k in (i, j)])
+        total = math.log(sum(math.exp(value) for value in z))
+        losses.append(
+            sum(t * (total - value) for t, value in zip(slow_sum([w, 1 - w], [target[i], target[j]]), z, strict=True))
+        )
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize(("name", "view_loss"), [("pals", "mean"), ("pals", "sum"), ("srse", "mean")])
+@pytest.mark.parametrize("smoothing", [0.0, 0.5])
+@pytest.mark.parametrize("mixup", [True, False])
+def test_loss_against_a_slow_loop(name: str, view_loss: str, smoothing: float, mixup: bool, noisy: CandidateSets) -> None:
+    generator = torch.Generator().manual_seed(2)
+    matrix = torch.randn(6, 3, generator=generator)
+    views = [torch.randn(5, 6, generator=generator) for _ in range(2)]
+    labels, chosen = [0, 2, 1, 1, 0], {"view_loss": view_loss} if name == "pals" else {}
+    method = made(name, noisy, smoothing=smoothing, mixup=mixup, **chosen)
+    method.network = Linear(matrix)
+    ctx = context(noisy, batch_size=8)  # larger than the batch: the last one of an epoch may be short
+    random = {name: values[0] for name, values in method.random_inputs(ctx, 1).items()}
+    loss = method.loss(Batch(torch.arange(5), tuple(views), torch.tensor(labels), random))
+    weights = random["weight"].tolist() if mixup else [1.0, 1.0]
+    uniform = random["uniform"][:, :5].tolist() if mixup else [[0, 1, 2, 3, 4]] * 2
+    parts = [slow_loss(x, labels, w, u, matrix, smoothing) for x, w, u in zip(views, weights, uniform, strict=True)]
+    assert loss.item() == pytest.approx(sum(parts) / (2 if view_loss == "mean" else 1), rel=1e-5)
+    assert parts[0] != pytest.approx(parts[1], rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["pals", "srse"])
+def test_ways_through_the_network(name: str, noisy: CandidateSets) -> None:
+    """Together and separately are the same; joined is one batch of both views with common statistics, another loss."""
+    generator = torch.Generator().manual_seed(2)
+    views = (torch.randn(9, 6, generator=generator), 3 * torch.randn(9, 6, generator=generator) + 1)
+    batch = Batch(torch.arange(9), views, torch.arange(9) % 2)
+    ways = ("together", "separate", "joined") if name == "pals" else ("together", "joined")
+    method = {way: made(name, noisy, view_pass=way, mixup=False, smoothing=0.0).train() for way in ways}
+    loss = {way: m.loss(batch).item() for way, m in method.items()}
+    assert abs(loss["joined"] - loss["together"]) > 1e-3
+    logits = made(name, noisy).train().network(torch.cat(views)).logits
+    assert loss["joined"] == pytest.approx(nn.functional.cross_entropy(logits, batch.target.repeat(2)).item(), rel=1e-5)
+    if name == "pals":
+        assert loss["together"] == pytest.approx(loss["separate"], rel=1e-6)
+        torch.testing.assert_close(method["together"].state_dict(), method["separate"].state_dict())

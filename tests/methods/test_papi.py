@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from _toy import WIDTH, small_network, toy_data, toy_trainer
+from _toy import WIDTH, small_network, toy_trainer
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
@@ -49,7 +49,7 @@ def test_schedules_of_the_sheet() -> None:
 @pytest.mark.parametrize(("epoch", "weight"), [(1, 0.0), (2, 0.1), (6, 0.5), (11, 1.0), (400, 1.0)])
 def test_an_epoch_sets_all_that_changes_from_epoch_to_epoch(epoch: int, weight: float, toy: Dataset) -> None:
     trainer = toy_trainer("papi", toy, train={"epochs": 500})
-    method, seen = trainer.method, []
+    method = trainer.method
 
     class Ctx:
         generator, epochs = torch.Generator().manual_seed(0), 500
@@ -136,15 +136,12 @@ def test_updates_against_a_slow_loop(noisy: CandidateSets) -> None:
     torch.testing.assert_close(method.confidence_NC, expected_NC, atol=1e-6, rtol=0)
 
 
-def test_the_authors_pseudo_label_loses_negative_logits() -> None:
+def test_the_authors_pseudo_label_loses_negative_logits(noisy: CandidateSets) -> None:
     """Candidates 0 and 1 with logits -1 and -2: times the mask they are below the 0 of label 2."""
     logits_BC, allowed_BC = torch.tensor([[-1.0, -2.0, 5.0]]), torch.tensor([[True, True, False]])
     assert best_candidate(logits_BC, allowed_BC).tolist() == [0]
     assert best_product(logits_BC, allowed_BC).tolist() == [2]
     assert best_product(logits_BC.abs(), allowed_BC).tolist() == [1]
-
-
-def test_the_quirk_is_off_unless_asked_for(noisy: CandidateSets) -> None:
     batch, labels = a_batch(), {}
     for official in (False, True):
         method = in_step(papi(noisy, official=official))
@@ -157,25 +154,10 @@ def test_the_quirk_is_off_unless_asked_for(noisy: CandidateSets) -> None:
     assert not allowed_TC.gather(1, labels[True][:, None]).all()
 
 
-def test_confidences_stay_on_the_candidates(toy: Dataset, noisy: CandidateSets) -> None:
-    trainer = toy_trainer("papi", toy, noisy)
-    list(trainer.epochs())
-    assert not trainer.method.posterior()[~noisy.allowed_NC].any()
-    torch.testing.assert_close(trainer.method.prototype_CD.norm(dim=1), torch.ones(3))
-
-
-def test_an_odd_number_of_items_leaves_out_the_short_batch() -> None:
-    data = toy_data(items=90)
-    trainer = toy_trainer("papi", data, train={"epochs": 1})
-    assert [record["steps"] for record in trainer.epochs()] == [2]
-
-
-def distribution(rows: Tensor) -> bool:
-    return bool((rows >= 0).all()) and torch.allclose(rows.sum(dim=1), torch.ones(len(rows)))
-
-
-def test_first_confidences_are_uniform(noisy: CandidateSets) -> None:
+def test_first_confidences_are_uniform_and_prototypes_of_unit_length(toy: Dataset, noisy: CandidateSets) -> None:
     method = papi(noisy)
-    assert distribution(method.confidence_NC)
     torch.testing.assert_close(method.confidence_NC, noisy.allowed_NC / noisy.allowed_NC.sum(dim=1, keepdim=True))
     assert not method.prototype_CD.any()
+    trainer = toy_trainer("papi", toy, noisy)
+    assert [record["steps"] for record in trainer.epochs()] == [2] * 4  # of 90 items the short batch is left out
+    torch.testing.assert_close(trainer.method.prototype_CD.norm(dim=1), torch.ones(3))

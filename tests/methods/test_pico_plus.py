@@ -19,11 +19,10 @@ from _slow import rest_slow
 from _toy import run_all, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
 from pals.data.dataset import Dataset
 from pals.methods import Batch
-from pals.methods.bases.prototypes import log_shares, supervised_contrast
+from pals.methods.bases.prototypes import log_shares
 from pals.methods.parts.losses import soft_cross_entropy
 from pals.methods.parts.ramps import momentum_at
 from pals.methods.parts.sampling import part
-from pals.methods.parts.selection import mean_over
 from pals.methods.pico_plus import nearest_rows, nearest_share, strict_positives
 from pals.pseudo_labels.simplex import one_hot
 from pals.training.trainer import Trainer
@@ -32,9 +31,22 @@ STAGES: dict[str, Any] = {"prototypes_from": 2, "neighbors_from": 4, "neighbors"
 seeds = st.integers(0, 2**31)
 
 
-def test_six_of_ten_are_reliable() -> None:
+def test_worked_examples() -> None:
     distance = torch.tensor([0.3, -0.9, 0.1, -0.2, -0.8, 0.5, -0.1, -0.7, 0.9, -0.5])
     assert nearest_share(distance, 0.6).nonzero().flatten().tolist() == [1, 3, 4, 6, 7, 9]
+    assert [part(0.29, 100), part(0.7, 10), part(0.6, 9), part(0.0, 5), part(1.0, 5)] == [29, 7, 5, 0, 5]
+    assert int(0.29 * 100) == 28  # what is guarded against
+    similarity = torch.tensor([0.2, 0.1, 0.0])
+    sharpened = similarity.softmax(dim=0) ** (1 / 0.07)
+    guess = (similarity / 0.07).softmax(dim=0)
+    assert guess.tolist() == pytest.approx([0.77096, 0.18476, 0.04428], abs=1e-5)
+    torch.testing.assert_close(sharpened / sharpened.sum(), guess)
+    method: Any = toy_method("pico+", toy_candidates(toy_data(classes=4)))
+    method.confidence_NC[7] = torch.tensor([0.5, 0.0, 0.5, 0.0])
+    method.phi.fill_(0.95)
+    moved = method.move_confidence(torch.tensor([7]), one_hot(torch.tensor([2]), 4).float())
+    assert moved[0].tolist() == pytest.approx([0.475, 0.0, 0.525, 0.0])
+    assert momentum_at(402, 800, 0.95, 0.8) == pytest.approx(0.875)  # set after the authors' epoch 400, counted from 0
 
 
 @given(seeds, st.integers(1, 40), st.floats(0, 1))
@@ -44,11 +56,6 @@ def test_reliable_items_are_the_nearest(seed: int, count: int, share: float) -> 
     assert int(near.sum()) == math.floor(share * count + 1e-9)
     if near.any() and not near.all():
         assert distance[near].max() <= distance[~near].min()
-
-
-def test_shares_are_what_people_mean() -> None:
-    assert [part(0.29, 100), part(0.7, 10), part(0.6, 9), part(0.0, 5), part(1.0, 5)] == [29, 7, 5, 0, 5]
-    assert int(0.29 * 100) == 28  # what is guarded against
 
 
 def test_selection_uses_the_distances_of_the_epoch_before(toy: Dataset) -> None:
@@ -63,15 +70,6 @@ def test_selection_uses_the_distances_of_the_epoch_before(toy: Dataset) -> None:
             assert record["selected"] == 45 >= record["correct"]
         assert not torch.equal(method.distance_N, distance)
         distance = method.distance_N.clone()
-
-
-def test_guess_on_the_worked_example() -> None:
-    """The prototypes' softmax at temperature 1, sharpened and scaled, is their softmax at the low temperature."""
-    similarity = torch.tensor([0.2, 0.1, 0.0])
-    sharpened = similarity.softmax(dim=0) ** (1 / 0.07)
-    guess = (similarity / 0.07).softmax(dim=0)
-    assert guess.tolist() == pytest.approx([0.77096, 0.18476, 0.04428], abs=1e-5)
-    torch.testing.assert_close(sharpened / sharpened.sum(), guess)
 
 
 @given(seeds, st.integers(1, 6), st.integers(1, 12), st.integers(1, 8), st.booleans())
@@ -111,43 +109,6 @@ def test_with_everyone_reliable_only_the_queue_is_strict() -> None:
     for neighbors in (None, near):
         strict = strict_positives(same, everyone, torch.cat([everyone, everyone, flags]), neighbors)
         assert torch.equal(strict[:, :6], same[:, :6]) and torch.equal(strict[:, 6:], same[:, 6:] & flags)
-
-
-def test_contrast_on_the_worked_example() -> None:
-    """Two items, their keys and one old key, with the pseudo-labels 0, 1, 0, 1, 1."""
-    z, label = torch.eye(2), torch.tensor([0, 1, 0, 1, 1])
-    pool = torch.cat([z, z, torch.tensor([[0.6, 0.8]])])
-    found = supervised_contrast(z, pool, label[:2, None] == label, 0.07)
-    assert found.tolist() == pytest.approx([0.0032943, 1.4844165], abs=1e-6)
-    assert float(found.mean()) == pytest.approx(0.7438554, abs=1e-6)
-
-
-def test_mean_of_nothing_is_nothing() -> None:
-    value = torch.tensor([1.0, 2.0, 6.0])
-    assert float(mean_over(value, torch.tensor([True, False, True]))) == 3.5
-    assert float(mean_over(value, torch.zeros(3, dtype=torch.bool))) == 0.0
-
-
-def test_confidence_on_the_worked_example() -> None:
-    method: Any = toy_method("pico+", toy_candidates(toy_data(classes=4)))
-    method.confidence_NC[7] = torch.tensor([0.5, 0.0, 0.5, 0.0])
-    method.phi.fill_(0.95)
-    moved = method.move_confidence(torch.tensor([7]), one_hot(torch.tensor([2]), 4).float())
-    assert moved[0].tolist() == pytest.approx([0.475, 0.0, 0.525, 0.0])
-    assert momentum_at(402, 800, 0.95, 0.8) == pytest.approx(0.875)  # set after the authors' epoch 400, counted from 0
-
-
-@pytest.mark.parametrize("delta", [0.0, 0.3, 1.0])
-def test_confidences_stay_on_the_candidates(delta: float, toy: Dataset) -> None:
-    """Those of unreliable items too."""
-    trainer = toy_trainer("pico+", toy, options={**STAGES, "delta": delta}, train={"epochs": 5})
-    method: Any = trainer.method
-    first = method.confidence_NC.clone()
-    for _ in trainer.epochs():
-        torch.testing.assert_close(method.confidence_NC.sum(dim=1), torch.ones(90))
-        assert (method.confidence_NC[~method.allowed_NC] == 0).all()
-    several = method.allowed_NC.sum(dim=1) > 1
-    assert float((method.confidence_NC != first)[several].any(dim=1).float().mean()) > 0.9  # a few were in no full batch
 
 
 def slow_loss(
@@ -235,17 +196,20 @@ def test_step_is_the_authors_in_slow_motion(delta: float, mixup: float) -> None:
     assert paths == ["moco"] * 2 + ["prototypes"] * 4 + ["neighbors"] * 4
 
 
-def test_guesses_do_not_matter_where_everyone_is_reliable(toy: Dataset) -> None:
+def test_ends_of_the_options(toy: Dataset) -> None:
     runs = [
         run_all(toy_trainer("pico+", toy, options={**STAGES, "delta": 1.0, **more}, train={"epochs": 5}))
         for more in ({}, {"guess_weight": 7.0, "guess_temperature": 1.0, "unreliable_weight": 3.0, "neighbors": 2})
     ]
     assert [r["loss"] for r in runs[0]] == [r["loss"] for r in runs[1]]
-
-
-def test_more_neighbours_than_the_pool_holds(toy: Dataset) -> None:
     records = run_all(toy_trainer("pico+", toy, options={**STAGES, "neighbors": 1000}))
     assert all(math.isfinite(record["loss"]) for record in records)
+    given = toy_trainer("pico+", toy, options={**STAGES, "noise_rate": 0.3}, train={"epochs": 3})
+    assert "noise_rate" not in run_all(given)[-1]
+    assert int(given.method.reliable_N.sum()) == 54  # 0.9 - 0.3 of 90
+    none = toy_trainer("pico+", toy, options={**STAGES, "noise_rate": 0.95}, train={"epochs": 2})
+    run_all(none)
+    assert not none.method.reliable_N.any()
 
 
 def test_reliable_items_are_cleaner() -> None:
@@ -256,15 +220,6 @@ def test_reliable_items_are_cleaner() -> None:
     right = trainer.method.allowed_NC.gather(1, data.truth.label_N[:, None]).squeeze(1).float()
     chosen: Tensor = trainer.method.reliable_N  # type: ignore[assignment]
     assert float(right[chosen].mean()) > 0.97 > 0.8 > float(right[~chosen].mean())
-
-
-def test_how_many_are_reliable_follows_from_the_noise_rate(toy: Dataset) -> None:
-    given = toy_trainer("pico+", toy, options={**STAGES, "noise_rate": 0.3}, train={"epochs": 3})
-    assert "noise_rate" not in run_all(given)[-1]
-    assert int(given.method.reliable_N.sum()) == 54  # 0.9 - 0.3 of 90
-    none = toy_trainer("pico+", toy, options={**STAGES, "noise_rate": 0.95}, train={"epochs": 2})
-    run_all(none)
-    assert not none.method.reliable_N.any()
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_pals_method import Linear
+from test_pals_method import Linear, slow_sum
 from torch import Tensor, nn
 
 from _allocations import Allocations
@@ -113,10 +113,6 @@ def slow_norm(row: list[float]) -> list[float]:
 
 def slow_entropy(row: list[float]) -> float:
     return -sum(value * math.log(value + 1e-12) for value in row) / math.log(len(row))
-
-
-def slow_sum(weights: list[float], rows: list[list[float]]) -> list[float]:
-    return [sum(w * row[c] for w, row in zip(weights, rows, strict=True)) for c in range(len(rows[0]))]
 
 
 def slow_kernel(index: list[list[int]], cosine: list[list[float]], labels: list[list[float]]) -> list[list[float]]:
@@ -479,52 +475,10 @@ def test_invariants_through_a_run() -> None:
     near(method.prototype_CD.norm(dim=1), [1.0] * 3)
 
 
-def slow_loss(x: Tensor, labels: list[int], w: float, uniform: list[float], matrix: Tensor, r: float) -> float:
-    """Of one view: mix-up of inputs and of smoothed one-hot targets, one number at a time."""
-    partner = sorted(range(len(labels)), key=lambda i: uniform[i])
-    target = [[(1 - r) * (c == label) + r / matrix.shape[1] for c in range(matrix.shape[1])] for label in labels]
-    losses = []
-    for i, j in enumerate(partner):
-        z = slow_sum([w, 1 - w], [slow_sum(x[k].tolist(), matrix.tolist()) for k in (i, j)])
-        total = math.log(sum(math.exp(value) for value in z))
-        losses.append(
-            sum(t * (total - value) for t, value in zip(slow_sum([w, 1 - w], [target[i], target[j]]), z, strict=True))
-        )
-    return sum(losses) / len(losses)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
-@pytest.mark.parametrize("mixup", [True, False])
-def test_loss_against_a_slow_loop(smoothing: float, mixup: bool, noisy: CandidateSets) -> None:
-    generator = torch.Generator().manual_seed(2)
-    matrix = torch.randn(6, 3, generator=generator)
-    views = [torch.randn(5, 6, generator=generator) for _ in range(2)]
-    labels = [0, 2, 1, 1, 0]
-    method = srse(noisy, smoothing=smoothing, mixup=mixup)
-    method.network = Linear(matrix)
-    random = {name: values[0] for name, values in method.random_inputs(context(noisy, batch_size=8), 1).items()}
-    loss = method.loss(Batch(torch.arange(5), tuple(views), torch.tensor(labels), random))
-    weights = random["weight"].tolist() if mixup else [1.0, 1.0]
-    uniform = random["uniform"][:, :5].tolist() if mixup else [[0, 1, 2, 3, 4]] * 2
-    parts = [slow_loss(x, labels, w, u, matrix, smoothing) for x, w, u in zip(views, weights, uniform, strict=True)]
-    assert loss.item() == pytest.approx(sum(parts) / 2, rel=1e-5)
-    assert parts[0] != pytest.approx(parts[1], rel=1e-2)
-
-
 def a_batch(rows: int = 9) -> Batch:
     generator = torch.Generator().manual_seed(2)
     views = (torch.randn(rows, WIDTH, generator=generator), 3 * torch.randn(rows, WIDTH, generator=generator) + 1)
     return Batch(torch.arange(rows), views, torch.arange(rows) % 2)
-
-
-def test_ways_through_the_network(noisy: CandidateSets) -> None:
-    """Joined is one batch of both views with common statistics, which is another loss than with their own."""
-    batch = a_batch()
-    method = {way: srse(noisy, view_pass=way, mixup=False).train() for way in ("joined", "together")}
-    loss = {way: m.loss(batch).item() for way, m in method.items()}
-    assert abs(loss["joined"] - loss["together"]) > 1e-3
-    logits = srse(noisy).train().network(torch.cat(batch.views)).logits
-    assert loss["joined"] == pytest.approx(nn.functional.cross_entropy(logits, batch.target.repeat(2)).item(), rel=1e-5)
 
 
 def test_clean_statistics_move_running_statistics_and_prototypes_but_no_loss_and_no_gradient(noisy: CandidateSets) -> None:

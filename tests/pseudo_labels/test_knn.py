@@ -44,61 +44,82 @@ def clustered(items: int, width: int, clusters: int = 20, seed: int = 0) -> Tens
     return center_CD[which_N] + 0.5 * torch.randn(items, width, generator=generator)
 
 
-def cosines(a_ND: Tensor, b_MD: Tensor) -> Tensor:
+def similarities(a_ND: Tensor, b_MD: Tensor, metric: Metric = "cosine") -> Tensor:
+    """Cosines, or distances below zero from differences; in float64."""
     a_ND, b_MD = a_ND.double(), b_MD.double()
+    if metric == "euclidean":
+        return -torch.stack([(b_MD - a_D).square().sum(dim=1).sqrt() for a_D in a_ND])
     length_NM = a_ND.norm(dim=1)[:, None] * b_MD.norm(dim=1)
     return torch.where(length_NM > 0, a_ND @ b_MD.T / length_NM, 0.0)
 
 
-def assert_exact(found: Neighbors, cosine_MN: Tensor, k: int, atol: float = 1e-6) -> None:
+def assert_exact(found: Neighbors, similarity_MN: Tensor, k: int, atol: float = 1e-6, rtol: float = 0.0) -> None:
     """The k largest of each row in falling order, each item once; which of several equal ones is free."""
-    expected_MK = cosine_MN.sort(dim=1, descending=True).values[:, :k]
+    expected_MK = similarity_MN.sort(dim=1, descending=True).values[:, :k]
     assert found.index_NK.dtype == torch.int64 and found.similarity_NK.dtype == torch.float32
-    torch.testing.assert_close(found.similarity_NK.double(), expected_MK, atol=atol, rtol=0)
-    torch.testing.assert_close(cosine_MN.gather(1, found.index_NK), expected_MK, atol=atol, rtol=0)
+    torch.testing.assert_close(found.similarity_NK.double(), expected_MK, atol=atol, rtol=rtol)
+    torch.testing.assert_close(similarity_MN.gather(1, found.index_NK), expected_MK, atol=atol, rtol=rtol)
     assert (found.index_NK.sort(dim=1).values.diff(dim=1) > 0).all()
+
+
+def assert_neighbours(found: Neighbors, features_ND: Tensor, k: int, metric: Metric, include_self: bool = True) -> None:
+    """Each item's neighbours in its own set, relative to the size of distances."""
+    similarity_NN = similarities(features_ND, features_ND, metric)
+    if not include_self:
+        similarity_NN.fill_diagonal_(-torch.inf)
+        assert (found.index_NK != torch.arange(len(features_ND))[:, None]).all()
+    tolerance = {"atol": 1e-6} if metric == "cosine" else {"atol": 1e-30, "rtol": 1e-6}
+    assert_exact(found, similarity_NN, k, **tolerance)
 
 
 def recall(found: Neighbors, exact: Neighbors) -> float:
     return float((found.index_NK[:, :, None] == exact.index_NK[:, None, :]).any(dim=2).float().mean())
 
 
+both_metrics = pytest.mark.parametrize("metric", get_args(Metric))
+
+
+@both_metrics
 @pytest.mark.parametrize("backend", ["torch", "faiss-flat"])
 @pytest.mark.parametrize("include_self", [True, False])
-def test_exact_backends_find_what_brute_force_finds(backend: Backend, include_self: bool) -> None:
+def test_exact_backends_find_what_brute_force_finds(backend: Backend, include_self: bool, metric: Metric) -> None:
     features_ND = clustered(300, 12)
-    found = nearest(features_ND, 7, include_self=include_self, backend=backend, block_bytes=40_000)
-    cosine_NN = cosines(features_ND, features_ND)
-    if include_self:
-        assert found.index_NK[:, 0].tolist() == list(range(300))
-    else:
-        cosine_NN.fill_diagonal_(-2.0)
-    assert_exact(found, cosine_NN, 8 if include_self else 7)
+    if metric == "euclidean":
+        features_ND = features_ND * torch.linspace(0.1, 10, 12) + 3
+    features_ND.requires_grad_()
+    before_ND = features_ND.detach().clone()
+    options: dict[str, Any] = {"include_self": include_self, "metric": metric, "backend": backend}
+    found = nearest(features_ND, 7, **options, block_bytes=40_000)
+    assert torch.equal(features_ND.detach(), before_ND) and not found.similarity_NK.requires_grad
+    assert_neighbours(found, before_ND, 7 + include_self, metric, include_self)
+    assert not include_self or found.index_NK[:, 0].tolist() == list(range(300))
 
 
+@both_metrics
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 40), st.integers(1, 5), st.integers(1, 400), st.booleans(), st.data())
 def test_exact_on_any_small_problem_with_ties_and_zero_rows(
-    items: int, width: int, block_bytes: int, include_self: bool, data: st.DataObject
+    metric: Metric, items: int, width: int, block_bytes: int, include_self: bool, data: st.DataObject
 ) -> None:
     values = data.draw(st.lists(st.integers(-2, 2), min_size=items * width, max_size=items * width))
     features_ND = torch.tensor(values).reshape(items, width)
     k = data.draw(st.integers(1, items - 1))
-    found = nearest(features_ND, k, include_self=include_self, block_bytes=block_bytes)
-    cosine_NN = cosines(features_ND, features_ND)
-    if not include_self:
-        cosine_NN.fill_diagonal_(-2.0)
-        assert (found.index_NK != torch.arange(items)[:, None]).all()
-    assert_exact(found, cosine_NN, k + include_self)
+    found = nearest(features_ND, k, include_self=include_self, metric=metric, block_bytes=block_bytes)
+    assert_neighbours(found, features_ND, k + include_self, metric, include_self)
 
 
+@both_metrics
 @pytest.mark.parametrize(("backend", "bound"), [("faiss-hnsw", 0.99), ("faiss-ivf", 0.95)])
-def test_approximate_backends_find_most(backend: Backend, bound: float) -> None:
+def test_approximate_backends_find_most(backend: Backend, bound: float, metric: Metric) -> None:
     features_ND = clustered(1500, 16)
-    found, exact = nearest(features_ND, 15, backend=backend), nearest(features_ND, 15)
+    found, exact = (nearest(features_ND, 15, metric=metric, backend=b) for b in (backend, "torch"))
     assert recall(found, exact) >= bound and (found.similarity_NK.diff(dim=1) <= 0).all()
-    others = nearest(features_ND, 15, include_self=False, backend=backend)
+    own_NK = similarities(features_ND, features_ND, metric).gather(1, found.index_NK)
+    torch.testing.assert_close(found.similarity_NK.double(), own_NK, atol=1e-5, rtol=1e-6)
+    others = nearest(features_ND, 15, include_self=False, metric=metric, backend=backend)
     assert others.index_NK.shape == (1500, 15) and (others.index_NK != torch.arange(1500)[:, None]).all()
+    short = nearest(features_ND[:400], 300, metric=metric, backend="faiss-ivf")  # 8 of 20 cells cannot hold 301 items
+    assert_neighbours(short, features_ND[:400], 301, metric)
 
 
 @pytest.mark.parametrize("include_self", [True, False])
@@ -108,7 +129,7 @@ def test_recall_of_an_approximate_search(include_self: bool) -> None:
     index_NK = nearest(features_ND, 10, include_self=include_self).index_NK
     assert recall_of(index_NK, features_ND, "torch") is None
     assert recall_of(index_NK, features_ND, "faiss-ivf") == 1.0
-    cosine_NN = cosines(features_ND, features_ND)
+    cosine_NN = similarities(features_ND, features_ND)
     far_N = cosine_NN.argmin(dim=1)
     index_NK[:, -3:] = far_N[:, None]
     assert recall_of(index_NK, features_ND, "faiss-ivf") == pytest.approx(0.7)
@@ -124,23 +145,16 @@ def test_methods_log_the_recall_of_an_approximate_search(method: str) -> None:
     assert "recall" not in record and "neighbours" not in note(record)
 
 
-def test_rows_an_approximate_index_leaves_short_are_searched_exactly() -> None:
-    features_ND = clustered(400, 8)
-    found = nearest(features_ND, 300, backend="faiss-ivf")  # 8 of 20 cells cannot hold 301 items
-    assert_exact(found, cosines(features_ND, features_ND), 301)
-
-
+@both_metrics
 @pytest.mark.parametrize("backend", ["torch", "faiss-flat", "faiss-hnsw", "faiss-ivf"])
-def test_queries_search_the_set(backend: Backend) -> None:
+def test_queries_search_the_set(backend: Backend, metric: Metric) -> None:
     features_ND, queries_MD = clustered(200, 6), clustered(30, 6, seed=1)
-    found = nearest_to(queries_MD, features_ND, 5, backend=backend)
-    assert found.index_NK.shape == (30, 5)
-    exact = nearest_to(queries_MD, features_ND, 5)
-    assert_exact(exact, cosines(queries_MD, features_ND), 5)
-    assert recall(found, exact) >= 0.9
-    all_items = nearest_to(queries_MD[:2], features_ND, 200)
+    found, exact = (nearest_to(queries_MD, features_ND, 5, backend=b, metric=metric) for b in (backend, "torch"))
+    assert_exact(exact, similarities(queries_MD, features_ND, metric), 5)
+    assert found.index_NK.shape == (30, 5) and recall(found, exact) >= 0.9
+    all_items = nearest_to(queries_MD[:2], features_ND, 200, backend=backend, metric=metric)
     assert all_items.index_NK.sort(dim=1).values.tolist() == [list(range(200))] * 2
-    assert nearest_to(queries_MD[:0], features_ND, 5).index_NK.shape == (0, 5)
+    assert nearest_to(queries_MD[:0], features_ND, 5, backend=backend, metric=metric).index_NK.shape == (0, 5)
 
 
 @pytest.mark.parametrize("block_bytes", [1, 4 * 157 * 3, 4 * 157 * 100, 2**30])
@@ -151,14 +165,16 @@ def test_the_block_does_not_change_the_result(block_bytes: int) -> None:
     torch.testing.assert_close(found.similarity_NK, whole.similarity_NK, atol=1e-6, rtol=0)
 
 
-def test_memory_stays_within_the_block() -> None:
-    items, width, k, block_bytes = 2000, 4, 5, 4 * 2000 * 8
+@pytest.mark.parametrize(("metric", "blocks"), [("cosine", 1), ("euclidean", 2)])
+def test_memory_stays_within_the_block(metric: Metric, blocks: int) -> None:
+    items, width, k, block_bytes = 2000, 4, 5, blocks * 4 * 2000 * 8
     features_ND = clustered(items, width)
     with Allocations() as seen:
-        nearest(features_ND, k, block_bytes=block_bytes)
-    answer, copies, rows = items * (k + 1) * 12, 4 * items * width, 4 * 10 * items
-    assert block_bytes < seen.total <= block_bytes + answer + copies + rows
-    assert seen.largest < 4 * items * items / 100
+        nearest(features_ND, k, metric=metric, block_bytes=block_bytes)
+    if metric == "cosine":
+        answer, copies, rows = items * (k + 1) * 12, 4 * items * width, 4 * 10 * items
+        assert block_bytes < seen.total <= block_bytes + answer + copies + rows
+    assert seen.largest < 4 * items * items / 100 and (metric == "cosine" or seen.largest <= block_bytes)
 
 
 def test_an_item_is_never_its_own_neighbour_even_among_duplicates() -> None:
@@ -166,9 +182,6 @@ def test_an_item_is_never_its_own_neighbour_even_among_duplicates() -> None:
     index_NK = nearest(features_ND, 3, include_self=False).index_NK
     assert (index_NK != torch.arange(10)[:, None]).all() and (index_NK[:7] < 7).all()
     assert (index_NK.sort(dim=1).values.diff(dim=1) > 0).all()
-
-
-def test_the_farthest_goes_where_an_index_did_not_find_the_item_itself() -> None:
     found = Neighbors(torch.tensor([[2, 1, 3], [0, 1, 2]]), torch.tensor([[0.9, 0.8, 0.7], [0.6, 0.5, 0.4]]))
     index_NK, similarity_NK = _without_self(found)
     assert index_NK.tolist() == [[2, 1], [0, 2]]
@@ -187,18 +200,13 @@ def test_length_does_not_matter_and_zero_rows_stay_zero() -> None:
     assert found.similarity_NK[3].tolist() == [0.0] * 5 and torch.isfinite(found.similarity_NK).all()
 
 
+@both_metrics
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int32])
-def test_any_number_type_is_searched_in_float32(dtype: torch.dtype) -> None:
+def test_any_number_type_is_searched(dtype: torch.dtype, metric: Metric) -> None:
     features_ND = (clustered(50, 8) * 10).to(dtype)
-    assert_exact(nearest(features_ND, 4), cosines(features_ND, features_ND), 5)
-
-
-@pytest.mark.parametrize("backend", ["torch", "faiss-flat"])
-def test_input_is_left_alone_and_no_gradient_is_kept(backend: Backend) -> None:
-    features_ND = clustered(40, 5).requires_grad_()
-    before_ND = features_ND.detach().clone()
-    found = nearest(features_ND, 4, backend=backend)
-    assert torch.equal(features_ND.detach(), before_ND) and not found.similarity_NK.requires_grad
+    before_ND = features_ND.clone()
+    assert_neighbours(nearest(features_ND, 4, metric=metric), before_ND, 5, metric)
+    assert torch.equal(features_ND, before_ND)
 
 
 @pytest.fixture
@@ -229,53 +237,7 @@ def test_products_are_full_float32_whatever_the_program_allows() -> None:
         found = nearest(features_ND, 4)
     assert set(seen) <= {"ieee", "highest"} and seen and precision() == outside
     assert torch.get_float32_matmul_precision() == "medium"
-    assert_exact(found, cosines(features_ND, features_ND), 5)
-
-
-def distances(a_ND: Tensor, b_MD: Tensor) -> Tensor:
-    """From differences in float64, one row at a time."""
-    return torch.stack([(b_MD.double() - a_D.double()).square().sum(dim=1).sqrt() for a_D in a_ND])
-
-
-def assert_nearest(found: Neighbors, distance_MN: Tensor, k: int, rtol: float = 1e-6) -> None:
-    """The k smallest of each row in rising order, each item once; which of several equal ones is free."""
-    expected_MK = distance_MN.sort(dim=1).values[:, :k]
-    assert found.index_NK.dtype == torch.int64 and found.similarity_NK.dtype == torch.float32
-    torch.testing.assert_close(-found.similarity_NK.double(), expected_MK, atol=1e-30, rtol=rtol)
-    torch.testing.assert_close(distance_MN.gather(1, found.index_NK), expected_MK, atol=1e-30, rtol=rtol)
-    assert (found.index_NK.sort(dim=1).values.diff(dim=1) > 0).all()
-
-
-@pytest.mark.parametrize("backend", ["torch", "faiss-flat"])
-@pytest.mark.parametrize("include_self", [True, False])
-def test_euclidean_neighbours_are_those_of_brute_force(backend: Backend, include_self: bool) -> None:
-    features_ND = clustered(300, 12) * torch.linspace(0.1, 10, 12) + 3
-    found = nearest(features_ND, 7, include_self=include_self, metric="euclidean", backend=backend, block_bytes=40_000)
-    distance_NN = distances(features_ND, features_ND)
-    if include_self:
-        assert found.index_NK[:, 0].tolist() == list(range(300)) and (found.similarity_NK[:, 0] == 0).all()
-    else:
-        distance_NN.fill_diagonal_(torch.inf)
-    assert_nearest(found, distance_NN, 8 if include_self else 7)
-    queries_MD = clustered(40, 12, seed=1)
-    found = nearest_to(queries_MD, features_ND, 5, metric="euclidean", backend=backend)
-    assert_nearest(found, distances(queries_MD, features_ND), 5)
-    assert nearest_to(queries_MD[:0], features_ND, 5, metric="euclidean", backend=backend).index_NK.shape == (0, 5)
-
-
-@given(st.integers(2, 40), st.integers(1, 4), st.integers(1, 400), st.booleans(), st.data())
-def test_euclidean_on_any_small_problem_with_ties_and_duplicates(
-    items: int, width: int, block_bytes: int, include_self: bool, data: st.DataObject
-) -> None:
-    values = data.draw(st.lists(st.integers(-2, 2), min_size=items * width, max_size=items * width))
-    features_ND = torch.tensor(values).reshape(items, width)
-    k = data.draw(st.integers(1, items - 1))
-    found = nearest(features_ND, k, include_self=include_self, metric="euclidean", block_bytes=block_bytes)
-    distance_NN = distances(features_ND, features_ND)
-    if not include_self:
-        distance_NN.fill_diagonal_(torch.inf)
-        assert (found.index_NK != torch.arange(items)[:, None]).all()
-    assert_nearest(found, distance_NN, k + include_self)
+    assert_exact(found, similarities(features_ND, features_ND), 5)
 
 
 def test_near_duplicates_far_from_the_centre_keep_their_distances() -> None:
@@ -286,51 +248,18 @@ def test_near_duplicates_far_from_the_centre_keep_their_distances() -> None:
     features_ND[60:, 1] -= 1000
     features_ND[1], features_ND[61] = features_ND[0], features_ND[60]
     found = nearest(features_ND, 6, include_self=False, metric="euclidean")
-    distance_NN = distances(features_ND, features_ND).fill_diagonal_(torch.inf)
-    assert 0 < float(distance_NN[5].min()) < 1e-2
-    assert_nearest(found, distance_NN, 6)
-    assert (found.index_NK[0, 0], found.similarity_NK[0, 0]) == (1, 0)
-    again = nearest_to(features_ND[[0, 60]], features_ND, 3, metric="euclidean")
-    assert (again.similarity_NK[:, :2] == 0).all() and (again.similarity_NK[:, 2] < 0).all()
+    assert_neighbours(found, features_ND, 6, "euclidean", include_self=False)
+    assert (found.index_NK[0, 0], found.similarity_NK[0, 0]) == (1, 0) and -1e-2 < float(found.similarity_NK[5, 0]) < 0
+    again = nearest_to(features_ND[[0, 60]], features_ND, 3, metric="euclidean").similarity_NK
+    assert (again[:, :2] == 0).all() and (again[:, 2] < 0).all()
     rough = nearest(features_ND, 6, metric="euclidean", backend="faiss-flat")  # in float32 it cannot know the order
+    own_NK = similarities(features_ND, features_ND, "euclidean").gather(1, rough.index_NK)
     assert (rough.similarity_NK.diff(dim=1) <= 0).all()
-    torch.testing.assert_close(-rough.similarity_NK.double(), distances(features_ND, features_ND).gather(1, rough.index_NK))
-
-
-@pytest.mark.parametrize("backend", ["torch", "faiss-flat"])
-def test_where_all_items_are_does_not_matter(backend: Backend) -> None:
-    features_ND = clustered(100, 6).double() + 1e8
-    found = nearest(features_ND, 5, include_self=False, metric="euclidean", backend=backend)
-    assert_nearest(found, distances(features_ND, features_ND).fill_diagonal_(torch.inf), 5)
-
-
-@pytest.mark.parametrize(("backend", "bound"), [("faiss-hnsw", 0.99), ("faiss-ivf", 0.95)])
-def test_approximate_backends_find_most_by_distance(backend: Backend, bound: float) -> None:
-    features_ND = clustered(1500, 16)
-    found, exact = (nearest(features_ND, 15, metric="euclidean", backend=b) for b in (backend, "torch"))
-    assert recall(found, exact) >= bound
-    torch.testing.assert_close(-found.similarity_NK.double(), distances(features_ND, features_ND).gather(1, found.index_NK))
-    short = nearest(features_ND[:400], 300, metric="euclidean", backend="faiss-ivf")  # too few in the cells searched
-    assert_nearest(short, distances(features_ND[:400], features_ND[:400]), 301)
-
-
-def test_euclidean_memory_stays_within_two_blocks() -> None:
-    items, width, k, block_bytes = 2000, 4, 5, 8 * 2000 * 8
-    features_ND = clustered(items, width)
-    before_ND = features_ND.clone()
-    with Allocations() as seen:
-        nearest(features_ND, k, metric="euclidean", block_bytes=block_bytes)
-    assert torch.equal(features_ND, before_ND) and seen.largest <= block_bytes
-    assert seen.largest < 8 * items * items / 100
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int32])
-def test_any_number_type_is_measured_in_float64(dtype: torch.dtype) -> None:
-    features_ND = (clustered(50, 8) * 10).to(dtype).requires_grad_(dtype.is_floating_point)
-    before_ND = features_ND.detach().clone()
-    found = nearest(features_ND, 4, metric="euclidean")
-    assert_nearest(found, distances(before_ND, before_ND), 5)
-    assert torch.equal(features_ND.detach(), before_ND) and not found.similarity_NK.requires_grad
+    torch.testing.assert_close(rough.similarity_NK.double(), own_NK)
+    for backend in get_args(Backend)[:2]:  # where all items are does not matter
+        far_ND = clustered(100, 6).double() + 1e8
+        found = nearest(far_ND, 5, include_self=False, metric="euclidean", backend=backend)
+        assert_neighbours(found, far_ND, 5, "euclidean", include_self=False)
 
 
 def test_a_device_without_float64_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,22 +293,29 @@ def test_bad_features_are_refused(features_ND: Tensor, k: int, message: str, met
         nearest(features_ND, k, metric=metric)
 
 
-@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_bad_queries_are_refused(metric: Metric) -> None:
-    features_ND = torch.ones(5, 2)
-    with pytest.raises(InputError, match="3 numbers wide, the features 2"):
-        nearest_to(torch.ones(4, 3), features_ND, 1, metric=metric)
-    with pytest.raises(InputError, match="Row 0 of the queries"):
-        nearest_to(torch.full((1, 2), float("nan")), features_ND, 1, metric=metric)
-    with pytest.raises(InputError, match="6 neighbours were asked for, but there are 5 items"):
-        nearest_to(torch.ones(1, 2), features_ND, 6, metric=metric)
+@both_metrics
+@pytest.mark.parametrize(
+    ("queries_MD", "k", "message"),
+    [
+        (torch.ones(4, 3), 1, "3 numbers wide, the features 2"),
+        (torch.full((1, 2), float("nan")), 1, "Row 0 of the queries"),
+        (torch.ones(1, 2), 6, "6 neighbours were asked for, but there are 5 items"),
+    ],
+)
+def test_bad_queries_are_refused(queries_MD: Tensor, k: int, message: str, metric: Metric) -> None:
+    with pytest.raises(InputError, match=message):
+        nearest_to(queries_MD, torch.ones(5, 2), k, metric=metric)
 
 
-def test_unknown_backend_and_metric_are_named() -> None:
-    with pytest.raises(InputError, match="did you mean 'faiss-flat'"):
-        nearest(torch.ones(5, 2), 1, backend="faiss-flt")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="did you mean 'euclidean'"):
-        nearest(torch.ones(5, 2), 1, metric="euklidean")  # type: ignore[arg-type]
+def test_unknown_and_missing_backends_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    for options, message in (
+        ({"backend": "faiss-flt"}, "did you mean 'faiss-flat'"),
+        ({"metric": "euklidean"}, "did you mean 'euclidean'"),
+        ({"backend": "faiss-hnsw"}, r"pip install 'pals-learn\[faiss\]'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            nearest(torch.ones(5, 2), 1, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("width", [100, 5632, 5664, 6001])
@@ -399,12 +335,6 @@ def test_the_largest_of_long_rows(width: int) -> None:
         assert all(len(set(row)) == 11 for row in index_RK.tolist())
 
 
-def test_missing_faiss_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(InputError, match=r"pip install 'pals-learn\[faiss\]'"):
-        nearest(torch.ones(5, 2), 1, backend="faiss-hnsw")
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("mode", ["highest", "high", "medium"])
 def test_the_gpu_finds_the_same_with_and_without_tf32(mode: str) -> None:
@@ -415,7 +345,7 @@ def test_the_gpu_finds_the_same_with_and_without_tf32(mode: str) -> None:
     finally:
         torch.set_float32_matmul_precision("highest")
     assert found.index_NK.is_cuda
-    assert_exact(Neighbors(found.index_NK.cpu(), found.similarity_NK.cpu()), cosines(features_ND, features_ND), 16)
+    assert_exact(Neighbors(found.index_NK.cpu(), found.similarity_NK.cpu()), similarities(features_ND, features_ND), 16)
 
 
 def test_less_memory_than_a_block_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,17 +418,22 @@ def test_screening_finds_what_brute_force_finds(spread: float, block_bytes: int)
         400, 24, generator=generator
     )
     unit_ND = unit_rows(features_ND)
-    assert_exact(_search_screened(unit_ND, unit_ND, 7, block_bytes), cosines(unit_ND, unit_ND), 7)
+    assert_exact(_search_screened(unit_ND, unit_ND, 7, block_bytes), similarities(unit_ND, unit_ND), 7)
     query_MD = unit_rows(clustered(50, 24, seed=1))
-    assert_exact(_search_screened(unit_ND, query_MD, 7, block_bytes), cosines(query_MD, unit_ND), 7)
-    assert_exact(_search_screened(unit_ND, query_MD[:2], 400, block_bytes), cosines(query_MD[:2], unit_ND), 400)
+    assert_exact(_search_screened(unit_ND, query_MD, 7, block_bytes), similarities(query_MD, unit_ND), 7)
+    assert_exact(_search_screened(unit_ND, query_MD[:2], 400, block_bytes), similarities(query_MD[:2], unit_ND), 400)
     assert _search_screened(unit_ND, query_MD[:0], 7, block_bytes).index_NK.shape == (0, 7)
 
 
-def test_screening_is_not_taken_in_by_duplicates() -> None:
+def test_screening_is_not_taken_in_by_duplicates_and_stays_within_a_block() -> None:
     """More of them than are looked at: whichever are taken, the rest of the row is searched too."""
     unit_ND = unit_rows(torch.cat([torch.ones(90, 3), torch.eye(3), torch.zeros(2, 3), clustered(60, 3)]))
-    assert_exact(_search_screened(unit_ND, unit_ND, 10, 2**20), cosines(unit_ND, unit_ND), 10)
+    assert_exact(_search_screened(unit_ND, unit_ND, 10, 2**20), similarities(unit_ND, unit_ND), 10)
+    # No tensor is larger than the block, though all items in half precision would be.
+    unit_ND, block = unit_rows(clustered(3000, 64)), 2**18
+    with Allocations() as seen:
+        _likely(unit_ND, unit_ND, 8, block)
+    assert 6 * unit_ND.numel() > block >= seen.largest
 
 
 @pytest.mark.parametrize("block_bytes", [2_000, 30_000, 2**28])
@@ -515,25 +450,17 @@ def test_screening_stays_on_however_large_the_set(block_bytes: int, monkeypatch:
     monkeypatch.setattr(knn, "_search_screened", spy)
     features_ND = clustered(500, 24) + 1
     unit_ND = unit_rows(features_ND)
-    assert_exact(nearest(features_ND, 9, block_bytes=block_bytes), cosines(unit_ND, unit_ND), 10)
+    assert_exact(nearest(features_ND, 9, block_bytes=block_bytes), similarities(unit_ND, unit_ND), 10)
     assert calls == [block_bytes]
     nearest(features_ND[:300], 9, block_bytes=block_bytes)
     assert calls == [block_bytes]  # of few items it would not pay
 
 
-def test_screening_holds_a_block_and_the_likely_neighbours() -> None:
-    """No tensor is larger than the block, though all items in half precision would be."""
-    unit_ND, block = unit_rows(clustered(3000, 64)), 2**18
-    with Allocations() as seen:
-        _likely(unit_ND, unit_ND, 8, block)
-    assert 6 * unit_ND.numel() > block >= seen.largest
-
-
 def test_what_screening_is_wrong_by_is_far_within_its_margin() -> None:
     unit_ND = unit_rows(clustered(500, 512) + 2)
-    error = float((rough_products(unit_ND, unit_ND).double() - cosines(unit_ND, unit_ND)).abs().max())
+    error = float((rough_products(unit_ND, unit_ND).double() - similarities(unit_ND, unit_ND)).abs().max())
     assert error < 8 * (3 * 512) ** 0.5 * 2**-24 / 10
-    alone = float((_half_products(unit_ND.half(), unit_ND.half()).double() - cosines(unit_ND, unit_ND)).abs().max())
+    alone = float((_half_products(unit_ND.half(), unit_ND.half()).double() - similarities(unit_ND, unit_ND)).abs().max())
     assert alone > 10 * error  # so the rests are worth their products
 
 
@@ -557,5 +484,4 @@ def test_the_gpu_screens_without_loss(spread: float) -> None:
 def test_the_gpu_measures_the_same_distances() -> None:
     features_ND = clustered(3000, 64) + 100
     found = nearest(features_ND.to("cuda"), 15, include_self=False, metric="euclidean", block_bytes=2**20)
-    distance_NN = distances(features_ND, features_ND).fill_diagonal_(torch.inf)
-    assert_nearest(Neighbors(found.index_NK.cpu(), found.similarity_NK.cpu()), distance_NN, 15)
+    assert_neighbours(Neighbors(found.index_NK.cpu(), found.similarity_NK.cpu()), features_ND, 15, "euclidean", False)

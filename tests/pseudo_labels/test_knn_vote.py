@@ -24,17 +24,9 @@ SETS = [{0, 1}, {0}, {1, 2}, {0, 2}, {1}, {1, 2}, {0, 1}, {2}]
 ALLOWED_NC = torch.tensor([[c in candidates for c in range(3)] for candidates in SETS])
 PSEUDO = [0, 0, 2, 2, 1, 1, 1, 2]
 BELIEF_NC = torch.tensor(
-    [
-        [0.8259, 0, 0.1741],
-        [0.7233, 0, 0.2767],
-        [0.2936, 0, 0.7064],
-        [0, 0.2423, 0.7577],
-        [0, 0.7467, 0.2533],
-        [0, 1, 0],
-        [0, 0.6995, 0.3005],
-        [0, 0.4573, 0.5427],
-    ]
-)
+    [[0.8259, 0, 0.1741], [0.7233, 0, 0.2767], [0.2936, 0, 0.7064], [0, 0.2423, 0.7577], [0, 0.7467, 0.2533], [0, 1, 0],
+     [0, 0.6995, 0.3005], [0, 0.4573, 0.5427]]
+)  # fmt: skip
 
 
 def test_worked_example_neighbours_weights_and_vote() -> None:
@@ -55,13 +47,7 @@ def test_worked_example_neighbours_weights_and_vote() -> None:
 
 @pytest.mark.parametrize(
     ("quantile", "quota", "label"),
-    [
-        (0.25, 2, [0, 0, 2, 2, 1, 1, -1, -1]),
-        (0.0, 2, [0, 0, 2, 2, 1, 1, -1, -1]),
-        (0.5, 3, [0, 0, 2, 2, 1, 1, 1, 2]),
-        (0.75, 3, [0, 0, 2, 2, 1, 1, 1, 2]),
-        (1.0, 3, [0, 0, 2, 2, 1, 1, 1, 2]),
-    ],
+    [*((share, 2, [0, 0, 2, 2, 1, 1, -1, -1]) for share in (0.25, 0.0)), *((share, 3, PSEUDO) for share in (0.5, 0.75, 1.0))],
 )
 def test_worked_example_selection(quantile: float, quota: int, label: list[int]) -> None:
     found = pseudo_label(FEATURES_ND, ALLOWED_NC, neighbors=2, quantile=quantile)
@@ -155,18 +141,9 @@ def test_what_always_holds(
     problem: tuple[int, int, int], weighting: Any, vote_on: Any, crowd: bool, include_self: bool, quantile: float
 ) -> None:
     features_ND, allowed_NC, prior_NC, predicted_NC = random_problem(*problem)
-    found = pseudo_label(
-        features_ND,
-        allowed_NC,
-        neighbors=2,
-        weighting=weighting,
-        vote_on=vote_on,
-        include_self=include_self,
-        quantile=quantile,
-        prior_NC=prior_NC if crowd else None,
-        predicted_NC=predicted_NC,
-        threshold=0.4,
-    )
+    options: dict[str, Any] = {"weighting": weighting, "vote_on": vote_on, "include_self": include_self, "quantile": quantile}
+    options |= {"prior_NC": prior_NC if crowd else None, "predicted_NC": predicted_NC, "threshold": 0.4}
+    found = pseudo_label(features_ND, allowed_NC, neighbors=2, **options)
     items, classes = allowed_NC.shape
     wider_NC = add_confident(allowed_NC, predicted_NC, 0.4)
     torch.testing.assert_close(found.posterior_NC.sum(dim=1), torch.ones(items))
@@ -215,34 +192,26 @@ def test_without_ties_the_order_of_items_and_classes_does_not_matter(problem: tu
     assert_same(renamed, expected)
 
 
-def test_ties_are_filled_in_order() -> None:
+def test_ties_duplicates_and_pools_left_unfilled() -> None:
+    """Ties are filled in order, an item goes where it is believed most, and no outsider fills a pool."""
     posterior_NC = torch.tensor([[0.5], [0.9], [0.5], [0.5], [0.1], [0.5]])
-    for quota, chosen in (
-        (1, [1]),
-        (2, [0, 1]),
-        (3, [0, 1, 2]),
-        (5, [0, 1, 2, 3, 5]),
-        (6, [0, 1, 2, 3, 4, 5]),
-        (99, [*range(6)]),
-    ):
+    for quota, chosen in ((1, [1]), (2, [0, 1]), (3, [0, 1, 2]), (5, [0, 1, 2, 3, 5]), (6, [*range(6)]), (99, [*range(6)])):
         selected_N, _ = select_reliable(posterior_NC, torch.ones(6, 1, dtype=torch.bool), quota)
         assert selected_N.nonzero().flatten().tolist() == chosen
     allowed_NC = torch.tensor([[False], [True], [False], [True], [True], [True]])
     assert select_reliable(posterior_NC, allowed_NC, 2)[0].nonzero().flatten().tolist() == [1, 3]
-
-
-def test_duplicates_are_taken_from_the_first_on() -> None:
     features_ND = torch.tensor([[1.0, 0.0]] * 6 + [[0.0, 1.0]] * 3)
     allowed_NC = torch.tensor([[True, False]] * 6 + [[False, True]] * 3)
     found = pseudo_label(features_ND, allowed_NC, neighbors=2, quantile=0.0)
     assert found.posterior_NC.tolist() == allowed_NC.float().tolist() and found.quota == 3
     assert found.label_N.tolist() == [0] * 3 + [-1] * 3 + [1] * 3
-
-
-def test_an_item_wanted_by_several_classes_goes_where_it_believes_most() -> None:
     allowed_NC = torch.ones(2, 3, dtype=torch.bool)
     selected_N, label_N = select_reliable(torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.45, 0.45]]), allowed_NC, 2)
     assert selected_N.all() and label_N.tolist() == [1, 1]
+    allowed_NC = torch.tensor([[True, False], [True, False], [False, True]])
+    posterior_NC = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    selected_N, label_N = select_reliable(posterior_NC, allowed_NC, 3)
+    assert selected_N.all() and label_N.tolist() == [0, 0, 1]
 
 
 def test_classes_with_one_candidate_or_none() -> None:
@@ -253,13 +222,6 @@ def test_classes_with_one_candidate_or_none() -> None:
     for quantile in (0.0, 0.5, 1.0):
         found = pseudo_label(features_ND, allowed_NC, neighbors=3, quantile=quantile)
         assert found.label_N[5] == 2 and (found.label_N == 2).sum() == 1 and (found.label_N != 3).all()
-
-
-def test_pools_left_unfilled_take_no_outsider() -> None:
-    allowed_NC = torch.tensor([[True, False], [True, False], [False, True]])
-    posterior_NC = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    selected_N, label_N = select_reliable(posterior_NC, allowed_NC, 3)
-    assert selected_N.all() and label_N.tolist() == [0, 0, 1]
 
 
 def test_a_confident_label_without_votes_may_be_chosen_but_does_not_vote() -> None:
@@ -277,15 +239,12 @@ def test_a_confident_label_without_votes_may_be_chosen_but_does_not_vote() -> No
     assert moved.quota == 1 and moved.label_N.tolist() == [1, -1, 0, -1]
 
 
-def test_opposite_neighbours_leave_the_belief_uniform() -> None:
+def test_opposite_neighbours_and_very_low_temperatures() -> None:
     features_ND = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [-1.0, -0.1]])
     allowed_NC = torch.eye(3, dtype=torch.bool)
     found = pseudo_label(features_ND, allowed_NC, neighbors=1, include_self=False, weighting="cosine")
     torch.testing.assert_close(found.posterior_NC[0], torch.full((3,), 1 / 3))
     assert found.pseudo_N[1:].tolist() == [2, 1] and found.selected_N.any()
-
-
-def test_a_very_low_temperature_is_no_trouble() -> None:
     features_ND, allowed_NC, _, _ = random_problem(3, 30, 4)
     found = pseudo_label(features_ND, allowed_NC, neighbors=4, temperature=1e-3)
     torch.testing.assert_close(found.posterior_NC.sum(dim=1), torch.ones(30))

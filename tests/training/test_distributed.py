@@ -135,25 +135,23 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 Asked = tuple[Path, dict[str, Any], dict[str, Any]]
 
 
-def test_rows_are_shared_and_values_broadcast(asked: Asked) -> None:
+def test_rows_are_shared_and_values_broadcast_as_by_one(asked: Asked) -> None:
     _, first, second = asked
     assert (first["rows"], second["rows"]) == ([0, 1, 2], [3, 4, 5, 6])
     for found in (first, second):
         assert found["gathered"] == list(range(7))
         assert (found["any"], found["told"], found["same"]) == ((True, False), 5, [True, True, True])
         assert found["met"]
-
-
-def test_gradients_are_those_of_the_whole_batch(asked: Asked) -> None:
     _, first, second = asked
     torch.testing.assert_close(first["gradients"], gradients(), rtol=1e-9, atol=1e-12)
     assert torch.equal(first["gradients"], second["gradients"])
-
-
-def test_all_have_what_the_first_has_without_a_second_copy_of_it(asked: Asked) -> None:
     _, first, second = asked
     assert first["settled"] == second["settled"] and first["settled"]["state"] == settled(ALONE)["state"]
     assert first["settled"]["copied"] < 10_000  # bias and `few`; the tables have 1.2 MB each
+    _, first, second = asked
+    assert (first["read"], second["read"]) == (45, 45)
+    alone = run_all(toy_trainer("average", engine=SHARED), 1)
+    assert first["streamed"] == pytest.approx([alone[0]["loss"]], abs=1e-5)
 
 
 def test_what_goes_wrong_is_said_once(asked: Asked) -> None:
@@ -163,13 +161,6 @@ def test_what_goes_wrong_is_said_once(asked: Asked) -> None:
     assert first["one fails"] == ("InputError", "Process 1 of 2: Disk full.")
     assert first["first fails"][1].startswith("Unknown method 'nonsense'")
     assert {second[what][0] for what in ("other data", "one fails", "first fails")} == {PeerError.__name__}
-
-
-def test_each_reads_its_part_of_data_that_are_not_in_memory(asked: Asked) -> None:
-    _, first, second = asked
-    assert (first["read"], second["read"]) == (45, 45)
-    alone = run_all(toy_trainer("average", engine=SHARED), 1)
-    assert first["streamed"] == pytest.approx([alone[0]["loss"]], abs=1e-5)
 
 
 def test_a_run_goes_on_with_another_number_of_processes(asked: Asked) -> None:
@@ -186,24 +177,30 @@ def test_a_run_goes_on_with_another_number_of_processes(asked: Asked) -> None:
         assert logged == pytest.approx([record["loss"] for record in whole], abs=1e-5)
 
 
-def test_one_process_is_alone() -> None:
+def test_one_process_is_alone_and_devices_and_norms_are_checked() -> None:
     x = torch.arange(3)
     assert ALONE.rows(x) is not None and ALONE.gathered(x, 3) is x
     assert ALONE.broadcast(x) is x and ALONE.once(lambda: 4) == 4 and not ALONE.any(False)
     with pytest.raises(InputError, match="as it is"), ALONE.raise_together():
         raise InputError("as it is")
+    from pals.training.engine import _shared_device
+
+    with pytest.raises(InputError, match="Device 'cuda:1' is one device, but this run has 2 processes"):
+        _shared_device(torch.device("cuda:1"), Ranks(0, 2))
+    assert _shared_device(torch.device("cpu"), Ranks(0, 2)) == torch.device("cpu")
+    parts = torch.nn.Sequential(build_network("small-cnn", (1, 8, 8), 4), torch.nn.BatchNorm1d(3))
+    Ranks(0, 2).check_norms(parts)
+    Ranks(0, 2, sync_norms=True).check_norms(parts[0])
+    Ranks(0, 1, sync_norms=True).check_norms(parts)
+    with pytest.raises(InputError, match="The norm 1 is torch's own"):
+        Ranks(0, 2, sync_norms=True).check_norms(parts)
 
 
 @pytest.mark.parametrize(
     ("changed", "expected"),
-    [
-        ({}, Ranks(1, 4, 1)),
-        ({"MASTER_PORT": None}, ALONE),
-        ({"RANK": "4"}, None),
-        ({"RANK": "-1"}, None),
-        ({"WORLD_SIZE": "0"}, None),
-    ],
-)
+    [({}, Ranks(1, 4, 1)), ({"MASTER_PORT": None}, ALONE), ({"RANK": "4"}, None), ({"RANK": "-1"}, None),
+     ({"WORLD_SIZE": "0"}, None)],
+)  # fmt: skip
 def test_ranks_from_the_environment(
     changed: dict[str, str | None], expected: Ranks | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,23 +254,6 @@ def test_the_report_of_torchrun_has_the_sentence(
 def test_the_process_that_failed_first_is_named(codes: dict[int, int], expected: int | str) -> None:
     with nullcontext() if isinstance(expected, int) else pytest.raises(InputError, match=expected):
         assert processes._explain(codes, 2) == expected
-
-
-def test_one_device_is_not_for_several_processes() -> None:
-    from pals.training.engine import _shared_device
-
-    with pytest.raises(InputError, match="Device 'cuda:1' is one device, but this run has 2 processes"):
-        _shared_device(torch.device("cuda:1"), Ranks(0, 2))
-    assert _shared_device(torch.device("cpu"), Ranks(0, 2)) == torch.device("cpu")
-
-
-def test_norms_that_cannot_be_shared_are_refused() -> None:
-    parts = torch.nn.Sequential(build_network("small-cnn", (1, 8, 8), 4), torch.nn.BatchNorm1d(3))
-    Ranks(0, 2).check_norms(parts)
-    Ranks(0, 2, sync_norms=True).check_norms(parts[0])
-    Ranks(0, 1, sync_norms=True).check_norms(parts)
-    with pytest.raises(InputError, match="The norm 1 is torch's own"):
-        Ranks(0, 2, sync_norms=True).check_norms(parts)
 
 
 DIGITS = ("train", "digits", "--method", "average", "--device", "cpu", "--set", "engine.sync_norms=true")

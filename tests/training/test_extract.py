@@ -43,14 +43,16 @@ def test_it_is_what_the_network_says(lite0: Encoder) -> None:
     got = encode(images, small, batch=2)
     assert got.dtype == torch.float32
     torch.testing.assert_close(got, slowly(images, small), atol=1e-4, rtol=1e-3)
-
-
-def test_the_encoder_is_left_alone(lite0: Encoder) -> None:
     before = {name: value.clone() for name, value in lite0.network.state_dict().items()}
     quick = folded(lite0.network)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in quick.modules())
     after = lite0.network.state_dict()
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    assert encode(torch.zeros(0, 3, 8, 8, dtype=torch.uint8), lite0).shape == (0, 1280)
+    image = pictures(1, 32)
+    by_pillow = Image.fromarray(image[0].permute(1, 2, 0).numpy()).resize((112, 112), Image.Resampling.BICUBIC)
+    difference = enlarged(image, lite0)[0].permute(1, 2, 0).numpy().astype(int) - np.asarray(by_pillow)
+    assert abs(difference).max() <= 1
 
 
 def test_files_give_the_features_of_their_pixels(lite0: Encoder, tmp_path: Path) -> None:
@@ -77,21 +79,10 @@ def test_arrays_are_read_with_channels_first_or_last(lite0: Encoder) -> None:
         torch.testing.assert_close(encode(array, small), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_enlarging_is_pillows(lite0: Encoder) -> None:
-    image = pictures(1, 32)
-    by_pillow = Image.fromarray(image[0].permute(1, 2, 0).numpy()).resize((112, 112), Image.Resampling.BICUBIC)
-    difference = enlarged(image, lite0)[0].permute(1, 2, 0).numpy().astype(int) - np.asarray(by_pillow)
-    assert abs(difference).max() <= 1
-
-
 def test_patches_are_encoded_as_they_are() -> None:
     images = pictures(30, 16)
     encoder = find_encoder("patches", images=images)
     torch.testing.assert_close(encode(images, encoder), slowly(images, encoder), atol=1e-3, rtol=1e-3)
-
-
-def test_no_pictures(lite0: Encoder) -> None:
-    assert encode(torch.zeros(0, 3, 8, 8, dtype=torch.uint8), lite0).shape == (0, 1280)
 
 
 @pytest.mark.parametrize(
@@ -117,15 +108,12 @@ def test_bad_input(images: Any, batch: int, text: str, tmp_path: Path, monkeypat
         encode(images, encoder, batch=batch)
 
 
-def test_without_a_pass_saved_it_is_the_same(lite0: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_is_saved_where_torch_can_and_changes_nothing(lite0: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     images = pictures(3, 64)
     small = Encoder(**{**vars(lite0), "size": 64})
     quick = encode(images, small)
     monkeypatch.setattr("pals.vision.networks.fused.has_clamped_conv", lambda: False)
     torch.testing.assert_close(encode(images, small), quick, atol=1e-4, rtol=1e-3)
-
-
-def test_the_pass_is_saved_where_torch_can(monkeypatch: pytest.MonkeyPatch) -> None:
     assert has_clamped_conv.__wrapped__() == torch.backends.mkldnn.is_available()
 
     def another_door(*_: object) -> Tensor:

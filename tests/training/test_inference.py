@@ -49,6 +49,11 @@ def test_each_network_reads_the_features_of_the_one_before() -> None:
     output = infer(CPU, chain, numbers(), 4)
     assert first.batches == second.batches == [4, 4, 2] and output.logits.equal(3 * (2 * (numbers() + 1) - 1))
     assert output.features.equal(2 * (2 * (numbers() + 1) - 1))
+    engine = inference_engine("cpu")
+    engine.compiled = True
+    first, second = Doubling(), Doubling()
+    output = infer(engine, [InferenceStage(lambda x: x, first), InferenceStage(lambda x: x, second)], numbers(), 4)
+    assert first.batches == second.batches == [4, 4, 4] and output.logits.equal(6 * numbers())
 
 
 @pytest.fixture
@@ -71,10 +76,6 @@ def test_threads_work_at_the_same_time_in_order_on_one_core_each() -> None:
     assert list(map_in_threads(work, range(9), 3)) == [(number, 1) for number in range(9)]
     with ThreadPoolExecutor(1) as pool:  # a new thread reads the setting for all threads
         assert pool.submit(torch.get_num_threads).result() == torch.get_num_threads() == 3
-
-
-@pytest.mark.usefixtures("three_cores")
-def test_threads_take_few_parts_in_advance_and_pass_errors_on() -> None:
     taken = iter(range(20))
     results = map_in_threads(lambda number: number, taken, 2, ahead=1)
     next(results)
@@ -109,24 +110,13 @@ def test_batches_are_halved_until_they_fit() -> None:
         infer(CPU, [InferenceStage(lambda x: x, Doubling(limit=0))], numbers(), 8)
 
 
-def test_compiled_networks_see_one_size_only() -> None:
-    engine = inference_engine("cpu")
-    engine.compiled = True
-    first, second = Doubling(), Doubling()
-    output = infer(engine, [InferenceStage(lambda x: x, first), InferenceStage(lambda x: x, second)], numbers(), 4)
-    assert first.batches == second.batches == [4, 4, 4] and output.logits.equal(6 * numbers())
-
-
-def test_nothing_in_nothing_out() -> None:
+def test_types_asked_for_and_nothing_at_all() -> None:
     network = build_network("mlp", (2,), 5)
     output = infer(CPU, [InferenceStage(lambda x: x, network)], numbers(0), device="cpu", dtype=torch.float64)
     assert output.logits.shape == (0, 5) and output.features.shape == (0, network.feature_width)
     assert output.logits.dtype == torch.float64
     with pytest.raises(InputError, match="A batch of 0 items"):
         infer(CPU, [InferenceStage(lambda x: x, network)], numbers(), 0)
-
-
-def test_the_type_asked_for() -> None:
     network = build_network("mlp", (2,), 5).double()
     output = infer(CPU, [InferenceStage(lambda x: x.double(), network)], numbers(), 4, dtype=torch.float64)
     with torch.no_grad():
@@ -209,6 +199,10 @@ def test_a_graph_records_no_cached_weights(captured: bool, monkeypatch: pytest.M
 
 def test_what_a_gpu_cannot_hold_is_pinned_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole set stays as it is; the rows that are sent are copied from pinned memory, asynchronously."""
+    engine, inputs = Engine(EngineConfig(device="cpu")), torch.arange(60, dtype=torch.uint8).view(20, 3)
+    source = TensorRows(inputs)
+    assert engine.place_inputs(inputs) is inputs and engine.place_inputs(source) is source
+    assert torch.equal(engine.send(inputs[2:5]), inputs[2:5])
     engine, to = Engine(EngineConfig(device="cpu")), Tensor.to
     pinned, sent = list[int](), list[Tensor]()
 
@@ -232,10 +226,3 @@ def test_what_a_gpu_cannot_hold_is_pinned_batch_by_batch(monkeypatch: pytest.Mon
     assert isinstance(placed, TensorRows) and not pinned
     taken, first = engine.send(placed.take(torch.tensor([7, 0, 7]))), engine.send(placed[:4])
     assert torch.equal(taken, inputs[[7, 0, 7]]) and torch.equal(first, inputs[:4]) and len(sent) == 2
-
-
-def test_what_is_on_the_device_stays_there_and_a_source_what_it_is() -> None:
-    engine, inputs = Engine(EngineConfig(device="cpu")), torch.arange(60, dtype=torch.uint8).view(20, 3)
-    source = TensorRows(inputs)
-    assert engine.place_inputs(inputs) is inputs and engine.place_inputs(source) is source
-    assert torch.equal(engine.send(inputs[2:5]), inputs[2:5])

@@ -110,7 +110,7 @@ def reading_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("pals-")]
 
 
-def test_a_picture_that_vanishes_during_training_ends_it_with_its_name(tmp_path: Path) -> None:
+def test_a_failed_read_or_step_ends_with_its_name_and_no_thread(tmp_path: Path) -> None:
     data, paths = picture_data(tmp_path)
     trainer = picture_trainer(data, FileImages(paths, SIDE))
     epochs = trainer.epochs()
@@ -119,9 +119,6 @@ def test_a_picture_that_vanishes_during_training_ends_it_with_its_name(tmp_path:
     with pytest.raises(InputError, match=r"17\.png: the file does not exist\."):
         next(epochs)
     assert not reading_threads()
-
-
-def test_a_step_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
     data, paths = picture_data(tmp_path)
     trainer = picture_trainer(data, FileImages(paths, SIDE))
     trainer.method.loss = lambda batch: 1 / 0  # type: ignore[method-assign, assignment, return-value]
