@@ -172,13 +172,13 @@ def test_what_comes_after(pals: Pals, data: Path) -> None:
     assert answer.code == 0, answer.err
     assert "1 class is new ('drak'); fix the file if that is a mistake" in answer.out
     assert f"Network and method are those of {Path('run').resolve()}." in answer.out
-    assert {path.name for path in Path("run-updated").iterdir() if path.is_file()} == FILES
-    updated = read_votes("run-updated/votes.csv")
+    assert {path.name for path in Path("run").iterdir() if path.is_file()} == FILES | {"changes.csv", "round.json"}
+    updated = read_votes("run/votes.csv")
     assert updated.num_answers == 190
     assert set(updated.annotators) == {"ann", "bob", "cho", "eve"}
-    settings = read_yaml(Path("run-updated/config.yaml"))
+    settings = read_yaml(Path("run/config.yaml"))
     assert settings["train"]["epochs"] == 1
-    assert settings["network"]["weights"].endswith("run/model.safetensors")
+    assert settings["network"]["weights"].endswith("run/rounds/0/model.safetensors")
 
     html = Path("run/report.html").read_bytes()
     Path("run/report.html").unlink()
@@ -198,8 +198,8 @@ def test_an_update_reads_the_earlier_answers_as_they_were_written(pals: Pals, da
     assert "--encoding cp1252" in pals("update", "run", "more.csv").err
     answer = pals("update", "run", "more.csv", "--encoding", "cp1252", "--device", "cpu")
     assert answer.code == 0, answer.err
-    assert pd.read_csv("run-updated/classes.csv")["class"].tolist() == classes.split(",")
-    before, after = read_votes("run/votes.csv", separator=";"), read_votes("run-updated/votes.csv", separator=";")
+    assert pd.read_csv("run/classes.csv")["class"].tolist() == classes.split(",")
+    before, after = read_votes("run/rounds/0/votes.csv", separator=";"), read_votes("run/votes.csv", separator=";")
     assert after.num_answers == before.num_answers + 1
     assert set(after.class_names) == {"striped", "größer", "bright"}
     assert "Jürgen" in after.annotators
@@ -377,4 +377,4 @@ def test_names_with_blanks_and_accents_come_through(pals: Pals, data: Path) -> N
     queue.assign(label=queue["suggestion"], annotator="eve").to_csv("filled.csv", index=False, encoding="utf-8-sig")
     answer = pals("update", "mein Lauf", "filled.csv", "--device", "cpu")
     assert answer.code == 0, answer.err
-    assert read_votes("mein Lauf-updated/votes.csv").num_answers == 240
+    assert read_votes("mein Lauf/votes.csv").num_answers == 240

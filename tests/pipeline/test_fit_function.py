@@ -96,7 +96,7 @@ def test_answers_in_memory(data: Path) -> None:
     more = pd.DataFrame({"item": [frame["picture"][0]], "annotator": ["eve"], "label": ["dark"]})
     more.to_csv(data / "more.csv", index=False)
     updated = update(data.parent / "frame", data / "more.csv", settings={"engine": {"device": "cpu"}})
-    assert updated.folder == data.parent / "frame-updated"
+    assert updated.folder == data.parent / "frame" / "rounds" / "1"
     assert updated.numbers["answers"] == 91
 
 
@@ -176,7 +176,7 @@ def test_old_keywords_work_and_warn(tmp_path: Path) -> None:
         assert (tmp_path / "old" / name).read_bytes() == (tmp_path / "new" / name).read_bytes()
     votes.assign(annotator="z").to_csv(tmp_path / "more.csv", index=False)
     with pytest.warns(DeprecationWarning, match=r"pals\.update\(device="):
-        assert update(tmp_path / "new", tmp_path / "more.csv", device="cpu").folder == tmp_path / "new-updated"
+        assert update(tmp_path / "new", tmp_path / "more.csv", device="cpu").folder == tmp_path / "new" / "rounds" / "1"
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         fit(None, votes, out=tmp_path / "other", colour="red")
     with pytest.raises(InputError, match=r"An update keeps network\.name of the run"):

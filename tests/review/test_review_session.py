@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -27,11 +26,9 @@ from pals import read_votes, update
 from pals.data.shards.stream import SHARD_TYPES
 from pals.pipeline.item_order import item_order
 from pals.relabel.relabel_queue import relabel_queue
-from pals.review.apply import update_from_review
 from pals.review.image_files import NoImageError
 from pals.review.image_shards import SHARD_ENDINGS, ImageShards, is_of_shards
 from pals.review.orders import ORDER_KINDS, ItemOrder
-from pals.review.rounds import base_of
 from pals.review.run_view import RunView
 from pals.review.session import ReviewSession
 from pals.review.store import AnswerStore, NewAnswer
@@ -300,10 +297,10 @@ def test_the_loop(run: Path) -> None:
     dan = Client(session, "dan")  # who answered before the review, too
     for item in (queue[1], queue[-2]):
         answer(dan, tables.keys[item], "label", "digit 2")
-    found = update_from_review(run)
+    found = update(run)
     answer(dan, tables.keys[queue[-1]], "label", "digit 2")
     after = session.run_state()
-    assert after.round is not None and after.round.number == 1 and after.view.folder == found.folder != run
+    assert after.round.number == 1 and after.view.folder == found.folder == run / "rounds" / "1"
     labels = {item: str(after.view.label_N[after.view.place[tables.items[item]]]) for item in queue}
     assert labels[queue[0]] == "digit 2" and {labels[item] for item in queue[2:-2]} == {"digit 1"}
     votes = read_votes(found.folder / "votes.csv")
@@ -326,7 +323,6 @@ def test_the_loop(run: Path) -> None:
     again = ReviewSession(run)  # a restart shows the same
     assert again.run_state().view.folder == found.folder
     again.close()
-    assert base_of(found.folder) == run.resolve()
     with pytest.raises(InputError, match="Review that run instead"):
         ReviewSession(found.folder)
 
@@ -337,26 +333,6 @@ def _open(session: ReviewSession, person: str, order: Any = "queue") -> list[int
     return [int(item) for item in items[~state.progress.done_N(person)[items]]]
 
 
-def test_old_rounds_are_forgotten(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def quick(folder: Path, *, out: Path, **_: Any) -> Any:
-        shutil.copytree(run, out, ignore=shutil.ignore_patterns("reviewed", "review.sqlite*"))
-        return found
-
-    found = update(run, [_one_answer(run)], out=run.parent / "other")
-    monkeypatch.setattr("pals.review.apply.update", quick)
-    AnswerStore(run).add("ana", [NewAnswer("005.png", "label", ("digit 1",))], "k")
-    (run / "reviewed" / "run-1").mkdir(parents=True)  # which a killed process left
-    for _ in range(4):
-        update_from_review(run)
-    assert sorted(path.name for path in (run / "reviewed").iterdir() if path.is_dir()) == ["run-3", "run-4"]
-
-
-def _one_answer(run: Path) -> Path:
-    path = run.parent / "more.csv"
-    path.write_text("item,annotator,label\n005.png,ana,digit 1\n")
-    return path
-
-
 def test_the_command(run: Path, pals: Any) -> None:
     assert pals("update", run).code == 2  # nobody has answered: files are needed
     AnswerStore(run).close()
@@ -365,7 +341,7 @@ def test_the_command(run: Path, pals: Any) -> None:
     AnswerStore(run).add("ana", [NewAnswer("005.png", "label", ("digit 1",))], "k")
     done: Answer = pals("update", run)
     assert done.code == 0, done.err
-    assert AnswerStore(run).rounds()[0].folder == "run-1" and "reviewed/run-1" in done.out.replace("\n", "")
+    assert "round 1 (1 answer of the review)" in " ".join(done.out.split())
 
 
 @pytest.mark.parametrize(

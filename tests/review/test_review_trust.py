@@ -78,7 +78,7 @@ def test_an_answer_is_never_overruled(run: Path, more: Path, pals: Pals) -> None
         done = pals("update", run, *options)
         assert done.code == 0, done.err
     assert pals("update", "with-file", more, "--out", "again").code == 0
-    for folder in (run / "reviewed" / "run-1", "with-file", "with-owls", "again"):
+    for folder in (run / "rounds" / "1", "with-file", "with-owls", "again"):
         table = labels_of(folder)
         expected = {**given, "005.png": "digit 1", by_dan: "digit 1"} | (
             dict.fromkeys(owls, "owl") if folder == "with-owls" else {}
@@ -154,7 +154,7 @@ def test_a_disagreement_is_left_to_settle(run: Path, more: Path, pals: Pals, ses
     for options in ((), (more, "--out", "with-file")):
         assert pals("update", run, *options).code == 0
     assert pals("update", "with-file", more, "--out", "again").code == 0  # of a run that has no review of its own
-    for folder in (run / "reviewed" / "run-1", "with-file", "again"):
+    for folder in (run / "rounds" / "1", "with-file", "again"):
         row = labels_of(folder).loc[item]
         assert row["status"] == "disagreement" and row["label"] in (label, other)
         assert not {(item, "ana"), (item, "ben")} & doubted(folder)
@@ -166,11 +166,11 @@ def test_a_disagreement_is_left_to_settle(run: Path, more: Path, pals: Pals, ses
     cho.post("answer", {"items": [key], "kind": "label", "labels": [label], "settles": True, "key": next(KEYS)})
     assert f'data-key="{key}"' not in first(cho) and "disagreement to settle" not in cho.get("overview").text
     assert pals("update", run).code == 0
-    assert labels_of(run / "reviewed" / "run-2").loc[item, ["label", "status"]].tolist() == [label, "gold"]
+    assert labels_of(run).loc[item, ["label", "status"]].tolist() == [label, "gold"]
     cho.post("undo", {"key": next(KEYS)})
     assert {answer.annotator for answer in session.store.of(item)} == {"ana", "ben"}
     assert pals("update", run).code == 0
-    assert labels_of(run / "reviewed" / "run-3").loc[item, "status"] == "disagreement"
+    assert labels_of(run).loc[item, "status"] == "disagreement"
 
 
 def test_annotators_trusted_by_name_differ_from_the_page(run: Path, pals: Pals) -> None:
@@ -215,7 +215,7 @@ def test_all_items_are_answered(run: Path, pals: Pals) -> None:
         give(run, "ana", item, "digit 1" if item < "012" else "digit 2")
     done = pals("update", run)
     assert done.code == 0, done.err
-    assert set(labels_of(run / "reviewed" / "run-1")["status"]) == {"gold"}
+    assert set(labels_of(run / "rounds" / "1")["status"]) == {"gold"}
 
 
 def test_trusted_items_by_hand() -> None:

@@ -1,15 +1,17 @@
-"""`pals update` takes in what was answered in `pals review`, whatever else it is given, and leaves the run itself alone."""
+"""`pals update` takes in what was answered in `pals review`, whatever else it is given."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from _review import Client
 from _toy import Answer
 
 pytest.importorskip("starlette")
@@ -51,26 +53,23 @@ def content(run: Path) -> dict[str, bytes]:
 
 
 def test_a_file_of_answers_comes_beside_those_of_the_page(run: Path, more: Path, pals: Pals) -> None:
-    """An answer of the page replaces what the same person said before; the run is as it was."""
+    """An answer of the page replaces what the same person said before; with --out the run is as it was."""
     say(run, "ana", "digit 1", "005.png", "007.png")
     say(run, "dan", "digit 2", "007.png")
     said_before = {row for row in given(run) if row[:2] != ("007.png", "dan")}
     before = content(run)
-    done = pals("update", run, more, *COLUMNS)
+    done = pals("update", run, more, *COLUMNS, "--out", "elsewhere")
     assert done.code == 0, done.err
     assert "3 answers given in `pals review`" in done.out
     news = {("005.png", "ana", "digit 1"), ("007.png", "ana", "digit 1"), ("007.png", "dan", "digit 2")}
-    out = run.with_name("run-updated")
-    assert given(out) == said_before | news | {("005.png", "zoe", "digit 1"), ("006.png", "zoe", "digit 2")}
+    expected = said_before | news | {("005.png", "zoe", "digit 1"), ("006.png", "zoe", "digit 2")}
+    assert given(Path("elsewhere")) == expected
     assert content(run) == before
+    assert pals("update", run, more, *COLUMNS).code == 0
+    assert given(run) == expected and given(run / "rounds" / "0") > said_before
     AnswerStore(run).undo("dan", "undone")
-    again = pals("update", run, more, *COLUMNS)
-    assert again.code == 2 and "made before the latest answers" in again.err  # not a word of them would be in it
-    elsewhere = pals("update", run, more, *COLUMNS, "--out", "elsewhere")
-    assert elsewhere.code == 0 and "2 answers given in `pals review`" in elsewhere.out
-    assert {label for item, who, label in given(Path("elsewhere")) if (item, who) == ("007.png", "dan")} == {
-        label for item, who, label in given(run) if (item, who) == ("007.png", "dan")
-    }
+    again = pals("update", run, more, *COLUMNS, "--out", "elsewhere")
+    assert again.code == 2
 
 
 def test_a_new_class_and_the_answers_of_the_page(run: Path, pals: Pals) -> None:
@@ -100,11 +99,11 @@ def test_classes_that_nobody_names_any_more_stay(run: Path, more: Path, pals: Pa
         if label == last:
             say(run, who, "digit 1", item)
     more.write_text(more.read_text().replace("digit 2", "owl"))
+    classes = set(pd.read_csv(run / "classes.csv")["class"])
     done = pals("update", run, more, *COLUMNS)
     assert done.code == 0, done.err
-    classes = set(pd.read_csv(run / "classes.csv")["class"])
-    assert last not in {label for _, _, label in given(run.with_name("run-updated"))}
-    assert set(pd.read_csv("run-updated/classes.csv")["class"]) == classes | {"owl"}
+    assert last not in {label for _, _, label in given(run)}
+    assert set(pd.read_csv(run / "classes.csv")["class"]) == classes | {"owl"}
 
 
 def test_all_answers_were_replaced(run: Path, pals: Pals) -> None:
@@ -116,26 +115,27 @@ def test_all_answers_were_replaced(run: Path, pals: Pals) -> None:
 
 
 def test_an_update_that_was_begun_goes_on_with_the_answers_of_then(run: Path, more: Path, pals: Pals) -> None:
+    """With --out: the folder keeps its settings. A round of the run begins anew, with all answers."""
     say(run, "ana", "digit 1", "005.png")
-    assert pals("update", run, more, *COLUMNS).code == 0
-    out = run.with_name("run-updated")
+    out = Path("out")
+    assert pals("update", run, more, *COLUMNS, "--out", out).code == 0
     whole = content(out)
     (out / "summary.json").unlink()  # as if it had been killed
     say(run, "ana", "digit 2", "005.png")
-    done = pals("update", run, more, *COLUMNS)
+    done = pals("update", run, more, *COLUMNS, "--out", out)
     assert done.code == 0, done.err
     assert "left for another update" in done.out
     assert content(out)["votes.csv"] == whole["votes.csv"] and content(out)["labels.csv"] == whole["labels.csv"]
-    shutil.rmtree(out)
+    shutil.copytree(out, run / "rounds" / "1")
     assert pals("update", run, more, *COLUMNS).code == 0
-    assert ("005.png", "ana", "digit 2") in given(out)
+    assert ("005.png", "ana", "digit 2") in given(run)
 
 
 def test_an_update_of_a_round_names_the_answers_that_came_later(run: Path, more: Path, pals: Pals) -> None:
     """They are saved beside the reviewed run, of which the round is a part, and were left out without a word."""
     say(run, "ana", "digit 1", "005.png")
     assert pals("update", run).code == 0
-    round_1 = run / "reviewed" / f"{run.name}-1"
+    round_1 = run / "rounds" / "1"
     assert "Not included" not in pals("update", round_1, more, *COLUMNS, "--out", "first").out
     say(run, "ana", "digit 1", "007.png")
     done = pals("update", round_1, more, *COLUMNS, "--out", "second")
@@ -152,19 +152,19 @@ def test_before_and_after_are_estimated_by_one_model(run: Path, pals: Pals) -> N
         say(run, "ana", second, item)
     done = pals("update", run, "--trust", "ana")
     assert done.code == 0, done.err
-    found = json.loads((run / "reviewed" / "run-1" / "summary.json").read_text())
+    found = json.loads((run / "summary.json").read_text())
     low, high = found["earlier_labels_wrong_interval"]
     assert low <= found["earlier_labels_wrong"] <= high
     assert found["earlier_labels_wrong"] >= 4 / len(first) + found["labels_wrong"] - 0.02  # those four are known to be wrong
     assert "before the update" in " ".join(done.out.split()) and "By the same estimate" in " ".join(found["sentences"])
-    session = ReviewSession(run)
-    try:
+    with closing(ReviewSession(run)) as session:
         rows = session.overview("ana")["rounds"]
-    finally:
-        session.close()
-    assert [row["share"] for row in rows] == [1 - found["earlier_labels_wrong"], 1 - found["labels_wrong"]]
-    then = 1 - json.loads((run / "summary.json").read_text())["labels_wrong"]
-    assert rows[0]["corrected"] == (None if 1 - high <= then <= 1 - low else then)
-    page = (run / "reviewed" / "run-1" / "report.html").read_text()
-    for text, words in ((" ".join(done.out.split()), "estimated then"), (page, "was too low")):
-        assert (words in text) == (rows[0]["corrected"] is not None)
+        page = Client(session).get("overview").text
+    then = 1 - json.loads((run / "rounds" / "0" / "summary.json").read_text())["labels_wrong"]
+    assert [row["right"][0] for row in rows] == [then, 1 - found["labels_wrong"]]
+    assert rows[1]["earlier"][0] == 1 - found["earlier_labels_wrong"] < rows[1]["right"][0]
+    assert rows[1]["too_high"] == (then if then > rows[1]["right"][0] else None)
+    assert ("That was too high" in page) == (rows[1]["too_high"] is not None)
+    report = (run / "report.html").read_text()
+    for text, words in ((" ".join(done.out.split()), "estimated then"), (report, "was too low")):
+        assert (words in text) == (not low <= 1 - then <= high)

@@ -7,7 +7,7 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -104,16 +104,17 @@ def fit(
 def update(
     run: Run,
     votes: Annotated[list[Path] | None, typer.Argument(metavar="ANSWERS", help="Files with new answers.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the new run (default: RUN-updated).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for a separate run (default: the next round of RUN).")] = None,
     *,
     options: UpdateOptions,
     plugin: Plugin = None,
 ) -> None:
-    """Update a finished run with new answers or a new class. The old run does not change.
+    """Update a finished run with new answers or a new class.
 
-    The answers given in `pals review` are always used; without files, they alone. Run the same command again to resume.
+    The result is the next round: RUN shows it, and `pals rounds RUN` the rounds before. The answers given in `pals review` are
+    always used; without files, they alone.
 
-    Example:  pals update runs/ponds second_round.csv --out runs/ponds-2
+    Example:  pals update runs/ponds second_round.csv
 
     Example:  pals update runs/ponds --add-class otter --items runs/ponds/none_of_these/group-1.txt
     """
@@ -121,16 +122,17 @@ def update(
     files = {"taxonomy": options.taxonomy, "truth": options.truth}
     check_files(votes or [], run=run, items=options.items, **files)
     from pals.pipeline import update as update_
-    from pals.review.rounds import has_answers
 
-    more: dict[str, Any] = {**files, "settings": run_settings(options), "progress": Terminal()}
-    new_class: dict[str, Any] = {"add_class": options.add_class, "items": options.items}
-    if not (votes or out or any(new_class.values())) and has_answers(run):
-        from pals.review.apply import update_from_review
-
-        findings = update_from_review(run, **more)
-    else:
-        findings = update_(run, votes or (), out=out, **new_class, **more)
+    findings = update_(
+        run,
+        votes or (),
+        out=out,
+        **files,
+        add_class=options.add_class,
+        items=options.items,
+        settings=run_settings(options),
+        progress=Terminal(),
+    )
     _show(findings, started)
 
 

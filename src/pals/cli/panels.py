@@ -6,7 +6,7 @@ import typer
 
 PANELS = {
     "Clean labels and a classifier": ("fit", "review", "update", "predict", "export"),
-    "More about your images": ("relabel", "report"),
+    "More about your images": ("relabel", "rounds", "report"),
     "Research": ("train", "evaluate", "bench", "table", "figure", "recipes", "methods"),
     "Set-up": ("demo", "doctor", "encoders", "data"),
 }

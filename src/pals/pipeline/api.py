@@ -15,12 +15,11 @@ from pals.pipeline.fit_settings import (
     given_settings,
     paths_of,
     refuse_sure_without_taxonomy,
-    update_settings,
     votes_in_memory,
 )
-from pals.pipeline.new_class import added_classes, refuse_without_features
+from pals.pipeline.new_class import added_classes
+from pals.pipeline.new_round import Update
 from pals.pipeline.progress import Monitor, monitor_of
-from pals.pipeline.reviewed_answers import Review, warn_of_later_answers
 from pals.pipeline.stages.encode import encode
 from pals.pipeline.stages.findings import Findings, find
 from pals.pipeline.stages.learn import train
@@ -29,10 +28,9 @@ from pals.pipeline.stages.networks import lengths_of
 from pals.pipeline.stages.plan import Plan, plan
 from pals.pipeline.write_results import write
 from pals.readers import Votes
-from pals.review.rounds import has_answers
+from pals.runs.rounds import round_folder
 from pals.training.run_log import read_epochs
-from pals.util.config import merge, to_dict
-from pals.util.errors import InputError
+from pals.util.config import to_dict
 from pals.util.files import refuse_unwritable
 from pals.util.locks import FolderLock
 from pals.util.words import duration
@@ -91,11 +89,12 @@ def fit(
         [['0', 'a', 'gold'], ['1', 'b', 'gold']]
     """
     given, files = given_settings("fit", settings, old)
+    out = round_folder(Path(out), 0)
     places = {"images": images, "features": features, "names": names, "taxonomy": taxonomy}
-    values = fit_settings(given, places, votes, encoder, method, no_images, Path(out))
+    values = fit_settings(given, places, votes, encoder, method, no_images, out)
     answers = votes_in_memory(votes, values["data"]) if isinstance(votes, (Votes, pd.DataFrame)) else None
     refuse_sure_without_taxonomy(given, values["data"], answers)
-    return run_stages(values, Path(out), votes=answers, truth=truth, **to_dict(files), monitor=monitor_of(progress))
+    return run_stages(values, out, votes=answers, truth=truth, **to_dict(files), monitor=monitor_of(progress))
 
 
 def update(
@@ -111,7 +110,10 @@ def update(
     progress: Monitor | Callable[[str], None] | None = None,
     **old: Any,
 ) -> Findings:
-    """Update a finished run with new answers or a new class, like the command `pals update`. The old run does not change.
+    """Update a finished run with new answers or a new class, like the command `pals update`.
+
+    The result is the next round of the run: RUN shows it from then on, and the rounds before it stay under RUN/rounds, each
+    with the labels that it changed (`changes.csv`). Later updates keep the files, classes and settings given here.
 
     The answers given in `pals review` are always used; each replaces the same annotator's earlier answer to the item. They are
     trusted (never overruled) unless the setting `data.trust_review` is False; the review keeps that choice for later updates.
@@ -119,7 +121,8 @@ def update(
     Args:
         run: Folder of the finished run.
         votes: Files with new answers; none if only those of `pals review` are new, or a class is added.
-        out: Folder of the new run; default: RUN-updated. The same call with the same folder resumes it.
+        out: Folder of a separate run, which leaves this one as it is; default: the next round of the run. The same call with
+            the same folder resumes it.
         add_class: A new class. Items that are not listed in `items` can get it too.
         items: A text file with items known to belong to that class, one per line.
         taxonomy: A file with another tree over the classes; default: that of the run.
@@ -130,7 +133,7 @@ def update(
         old: Keywords of version 0.2; they warn and name the setting that replaces them.
 
     Returns:
-        The findings of the new run.
+        The findings of the new round, or of the run in `out`.
 
     Raises:
         InputError: The run is not finished, nothing is new, or a file or setting is not valid.
@@ -142,25 +145,18 @@ def update(
         >>> table[::3].assign(annotator="di").to_csv("more.csv", index=False)
         >>> pals.update("run", "more.csv").numbers["answers"]
         80
+        >>> len(__import__("pandas").read_csv("run/votes.csv"))
+        80
     """
     folder, added, monitor = Path(run), added_classes(add_class, items), monitor_of(progress)
-    place = Path(out) if out is not None else folder.with_name(f"{folder.name}-updated")
     given, files = given_settings("update", settings, old)
     if taxonomy is not None:
         given["data"]["taxonomy"] = absolute(taxonomy)
-    values, review = update_settings(folder, paths_of(votes), given), Review.of(folder)
-    if not added and not values["data"]["votes"] and not review.answers:
-        none = "no answer has been given in `pals review` yet; " if has_answers(folder) else ""
-        raise InputError(f"Nothing to update {folder} with: {none}give files with new answers, or --add-class and --items.")
-    warn_of_later_answers(folder, monitor)
-    trusted = tuple(dict.fromkeys((*review.trusted, *values["data"]["trusted"])))
-    rows, trust_review = review.rows_for(place, monitor), review.choose_trust(given["data"].get("trust_review"))
-    changes = {"trusted": trusted, "added": added, "reviewed": rows, "trust_review": rows > 0 and trust_review}
-    values = merge(values, {"data": changes})
-    refuse_sure_without_taxonomy(given, values["data"])
-    if added:
-        refuse_without_features(folder, values)
-    return run_stages(values, place, truth=truth, **to_dict(files), monitor=monitor)
+    update = Update(folder, paths_of(votes), given, added, monitor, apart=out is not None)
+    if out is not None:
+        return run_stages(update.settings(Path(out)), Path(out), truth=truth, **to_dict(files), monitor=monitor)
+    with update.next_round() as place:
+        return update.finished(run_stages(update.settings(place), place, truth=truth, **to_dict(files), monitor=monitor))
 
 
 def run_stages(

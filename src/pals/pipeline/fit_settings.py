@@ -129,7 +129,7 @@ def fit_settings(
     return merge(named, given, {"data": data, "network": network})
 
 
-def update_settings(run: Path, votes: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
+def update_settings(run: Path, earlier: Path, votes: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of an update: those of the finished run with its network as start, a third of its epochs and of its learning
     rate, and its classes if they were named. How the first files are written does not matter to the further ones.
 
@@ -148,7 +148,8 @@ def update_settings(run: Path, votes: Sequence[str], given: Mapping[str, Any]) -
     values = config.to_dict()
     del values["data"]["fingerprint"]  # of the answers; an update that was begun has its own
     values["data"] |= {
-        "earlier": str((run / "votes.csv").resolve()),
+        "earlier": str(earlier),
+        "before": None,
         "reviewed": 0,
         "trust_review": False,
         "votes": tuple(votes),

@@ -7,13 +7,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from pals.pipeline.finished_run import TAXONOMY, data_of, read_columns, read_table
+from pals.pipeline.finished_run import NEEDED, TAXONOMY, data_of, read_columns, read_table
 from pals.pipeline.progress import Monitor
 from pals.readers import Source
 from pals.review.answer_log import ReviewAnswer
 from pals.review.answers_csv import answers_csv
-from pals.review.rounds import base_of, has_answers
-from pals.review.store import AnswerStore
+from pals.review.store import AnswerStore, has_answers
+from pals.runs.rounds import GIVEN, run_of
 from pals.util.csv_text import csv_text
 from pals.util.errors import InputError
 from pals.util.words import how_many
@@ -69,12 +69,12 @@ class Review(NamedTuple):
             store.trust_answers(chosen)
         return chosen
 
-    def rows_for(self, place: Path, monitor: Monitor) -> int:
+    def rows_for(self, place: Path, earlier: Path, monitor: Monitor) -> int:
         """The last row whose answers an update into the folder `place` uses: the last of all or, if the update was begun
-        before, the one that it began with."""
+        before with the answers `earlier`, the one that it began with."""
         begun = data_of(place)
         before = begun.get("reviewed", 0)
-        if begun.get("earlier") != str((self.run / "votes.csv").resolve()) or not isinstance(before, int):
+        if begun.get("earlier") != str(earlier) or not isinstance(before, int):
             return self.upto if self.standing else 0
         if Review.of(self.run, before).standing == self.standing:
             return before
@@ -89,7 +89,7 @@ class Review(NamedTuple):
 
 def warn_of_later_answers(run: Path, monitor: Monitor) -> None:
     """Say how many answers were given in `pals review` after `run`, a round of that review, was computed: it lacks them."""
-    base, before = base_of(run), data_of(run).get("reviewed", 0)
+    base, before = run_of(run), data_of(run).get("reviewed", 0)
     if base is None or not isinstance(before, int):
         return
     later = len(set(Review.of(base).answers) - set(Review.of(base, before).answers))
@@ -129,12 +129,12 @@ class Earlier(NamedTuple):
             trust_review: Whether the answers of the review are trusted.
         """
         run, before = votes.parent, _trusted_before(votes)
-        review = Review.of(run, upto) if upto else Review(run)
+        review = Review.of(run_of(run) or run, upto) if upto else Review(run)
         if not review.standing:
             return cls([votes], trusted=tuple(before))
         sources = _without(votes, review.standing, review.none_of_these if trust_review else frozenset())
         if review.answers:
-            sources.append(_in_memory(votes.with_name("review.sqlite"), answers_csv(review.answers, separator)))
+            sources.append(_in_memory(review.run / "review.sqlite", answers_csv(review.answers, separator)))
         names = () if (run / TAXONOMY).is_file() else tuple(read_columns(run, "classes.csv")["class"])
         replaced = {(answer.item, answer.annotator) for answer in review.standing}
         trusted, settled = [pair for pair in before if pair not in replaced], frozenset[str]()
@@ -158,10 +158,11 @@ def marked_none_of_these(earlier: str | None, reviewed: int, trust_review: bool)
         return frozenset()
     run = Path(earlier).parent
     data = data_of(run)
-    before = marked_none_of_these(data.get("earlier"), data.get("reviewed", 0), data.get("trust_review", False))
+    used = 0 if Path(earlier).name == GIVEN else data.get("reviewed", 0)  # that file is without the review
+    before = marked_none_of_these(data.get("earlier"), used, data.get("trust_review", False))
     if not (reviewed and trust_review):
         return before
-    review = Review.of(run, reviewed)
+    review = Review.of(run_of(run) or run, reviewed)
     return (before - {answer.item for answer in review.standing}) | review.none_of_these
 
 
@@ -170,14 +171,14 @@ def _trusted_before(votes: Path) -> list[tuple[str, str]]:
     with votes.open(encoding="utf-8-sig") as file:
         if "trusted" not in file.readline():
             return []
-    table = read_columns(votes.parent, votes.name)
+    table = read_columns(votes.parent, votes.name, NEEDED["votes.csv"])
     rows = zip(table["item"], table["annotator"], table.get("trusted", ()), strict=False)
     return [(item, annotator) for item, annotator, trusted in rows if trusted.casefold() == "true"]
 
 
 def _without(votes: Path, reviewed: Sequence[ReviewAnswer], not_gold: Collection[str]) -> list[Path | Source]:
     """The run's own answers that were not replaced in the review, and its gold labels but those of the items `not_gold`."""
-    table = read_table(votes.parent, votes.name)
+    table = read_table(votes.parent, votes.name, NEEDED["votes.csv"])
     replaced = {(answer.item, answer.annotator) for answer in reviewed}
     rows = zip(table["item"], table["annotator"], table["is_gold"], strict=True)
     keep = [

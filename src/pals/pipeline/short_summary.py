@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pals.pipeline.none_of_these import group_sentences
 from pals.pipeline.summary import corrected_estimate
+from pals.runs.rounds import current_round, run_of
 from pals.util.words import duration, how_many, percent
 
 if TYPE_CHECKING:
@@ -30,14 +32,23 @@ def short_summary(found: Findings, seconds: float) -> list[str]:
     Returns:
         At most eight lines: the result, what to check, warnings, where the files are, and the next command.
     """
-    folder = found.folder
+    folder = run_of(found.folder) or found.folder
     return [
         _right(found) if found.grades else _still_wrong(found),
         _to_check(found),
         *_marked([*found.warnings, *group_sentences(found.groups)]),
-        f"Wrote {folder} in {duration(seconds)}; open {folder / 'report.html'}",
+        f"Wrote {folder}{_round(folder, found.folder)} in {duration(seconds)}; open {folder / 'report.html'}",
         f"Next: pals review {shlex.quote(str(folder))}",
     ]
+
+
+def _round(run: Path, folder: Path) -> str:
+    """Of an update of the run: which round it is, what was new, and where the changed labels are listed."""
+    if folder == run:
+        return ""
+    done = current_round(run)
+    changed = f"{how_many(done.changed, 'label')} changed ({run / 'changes.csv'})"
+    return f", round {done.number} ({done.news or 'settings'}): {changed},"
 
 
 def _right(found: Findings) -> str:

@@ -23,6 +23,7 @@ from pals.pipeline.stages.analysis import Analysis
 from pals.pipeline.tables.flag_columns import BETWEEN
 from pals.pipeline.tables.taxonomy_columns import mistakes, taxonomy_numbers, taxonomy_sentence
 from pals.pipeline.tables.unsure_columns import unsure_sentence
+from pals.runs.rounds import run_of
 from pals.util.words import how_many, one_line
 
 SUMMARY_FORMAT = 1
@@ -115,7 +116,7 @@ def summary_sentences(found: Analysis, numbers: Mapping[str, Any], warnings: Seq
         ([still_wrong(found.noise)], False),
         (_earlier_estimate(found), True),
         (group_sentences(found.groups), True),
-        (next_step(found.groups, found.trained.plan.folder), False),
+        (next_step(found.groups, run_of(found.trained.plan.folder) or found.trained.plan.folder), False),
         (warnings, False),
         (found.trained.remarks, True),
         (_against_the_truth(found), True),

@@ -28,6 +28,7 @@ from pals.pipeline.summary import contradiction, headline
 from pals.pipeline.tables.taxonomy_columns import report_tree
 from pals.readers import Votes
 from pals.report.format import REPORT_FORMAT
+from pals.runs.rounds import name_of
 from pals.runs.run_json import read_about
 from pals.training.run_log import read_epochs
 from pals.util.config import to_yaml
@@ -65,7 +66,7 @@ def report_data(findings: Findings) -> dict[str, Any]:
     epochs = read_epochs(findings.folder)
     data = {
         "format": REPORT_FORMAT,
-        "title": f"Report on {findings.folder.resolve().name}",
+        "title": f"Report on {name_of(findings.folder)}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "version": __version__,
         "classes": list(votes.class_names),

@@ -30,7 +30,7 @@ def write_report(folder: Path) -> Path:
     Raises:
         InputError: There is no report.json, or another version of PALS wrote it.
     """
-    source, target = folder / "report.json", folder / "report.html"
+    source, target = folder / "report.json", (folder / "report.html").resolve()  # of the current round
     if not source.exists():
         raise InputError(f"{folder} holds no report.json. Give the folder that `pals fit --out` wrote, once it is finished.")
     data = read_json(source)
@@ -41,7 +41,7 @@ def write_report(folder: Path) -> Path:
             f"rewrite it, or use the version of PALS that made it."
         )
     write_text(target, render(with_current_keys(source, data)))
-    return target
+    return folder / target.name
 
 
 def render(data: Mapping[str, Any]) -> str:

@@ -23,8 +23,9 @@ from pals.review.orders import ItemOrder
 from pals.review.security import TOO_LARGE, AccessControl, App, TooLargeError
 from pals.review.session import ReviewSession
 from pals.review.store import LockedError, NewAnswer
-from pals.review.template_values import card_values, common_values, tile_values, undone_values
+from pals.review.template_values import card_values, change_values, common_values, tile_values, undone_values
 from pals.review.web.page import STATIC, page, static_file
+from pals.runs.rounds import use_round
 from pals.util.errors import InputError
 
 MAX_ANNOTATOR_NAME = 60
@@ -33,6 +34,11 @@ MAX_ITEMS_AT_ONCE = 500
 KEEP_ALIVE_SECONDS = 15.0  # seconds without a change after which a comment keeps the stream open
 POLL_SECONDS = 0.25  # seconds between two reads of the state
 IMAGE_POLICY = "default-src 'none'; sandbox"
+REPORT_POLICY = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts allow-popups allow-modals"
+)
+"""The report allows its own scripts by their hashes; as a page of another origin they cannot act here."""
 
 
 class WebApp:
@@ -50,11 +56,14 @@ class WebApp:
             Route("/item/{key}", self.one_item),
             Route("/grid", self.grid),
             Route("/overview", self.overview),
+            Route("/changes", self.changes),
+            Route("/report", self.report),
             Route("/choices", self.choices),
             Route("/answer", self.answer, methods=["POST"]),
             Route("/undo", self.undo, methods=["POST"]),
             Route("/trust", self.trust, methods=["POST"]),
             Route("/update", self.update, methods=["POST"]),
+            Route("/round", self.use_round, methods=["POST"]),
             Route("/events", self.events),
             Route("/answers.csv", self.answers_csv),
             Route("/none-of-these.txt", self.missing_class),
@@ -126,6 +135,17 @@ class WebApp:
     def overview(self, request: Request) -> Response:
         return self._page(request, "overview.html", order=ItemOrder(), **self.session.overview(self._who(request)))
 
+    def changes(self, request: Request) -> Response:
+        """The labels that a round changed, the current one by default."""
+        return self._page(request, "changes.html", **change_values(self.session, _number(request.query_params.get("round"))))
+
+    def report(self, request: Request) -> Response:
+        path = self.session.run_state().view.folder / "report.html"
+        if not path.is_file():
+            raise HTTPException(404, "This run has no report: pals report RUN writes it.")
+        headers = {"cache-control": "no-store", "content-security-policy": REPORT_POLICY}
+        return Response(path.read_bytes(), media_type="text/html", headers=headers)
+
     def choices(self, request: Request) -> Response:
         return JSONResponse(self.session.run_state().view.choices)
 
@@ -194,6 +214,14 @@ class WebApp:
         await _json(request)
         started = await run_in_threadpool(self.session.update.start)
         return JSONResponse({"started": started}, 202 if started else 409)
+
+    async def use_round(self, request: Request) -> Response:
+        """Make a round current again."""
+        number = _number((await _json(request)).get("round"))
+        if number is None:
+            raise InputError("Give the number of a round.")
+        shown = await run_in_threadpool(use_round, self.session.run, number)
+        return JSONResponse({"round": shown.number})
 
     async def events(self, request: Request) -> Response:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -297,6 +325,11 @@ def _name(text: str) -> str:
 def _order(request: Request) -> ItemOrder:
     query = request.query_params
     return ItemOrder.read(query.get("order", "queue"), query.get("value", "")[:200])
+
+
+def _number(value: Any) -> int | None:
+    """A whole number from an address or from JSON."""
+    return int(value) if isinstance(value, int | str) and str(value).isdecimal() and len(str(value)) < 10 else None
 
 
 def _texts(value: Any) -> TypeGuard[list[str]]:

@@ -19,7 +19,6 @@ from pals.pipeline.run_arrays import ItemNeighbors
 from pals.relabel.queue_reasons import queue_reason
 from pals.runs.run_json import refuse_strange
 from pals.util.errors import InputError
-from pals.util.files import read_object
 
 VIEW_TABLES = ("labels.csv", "doubtful.csv", "votes.csv")
 ENOUGH = "enough"
@@ -33,6 +32,14 @@ def key_of(item: str) -> str:
 def places(items: Iterable[str], place: Mapping[str, int]) -> np.ndarray:
     """The number of each item; -1 if it is unknown."""
     return np.fromiter(map(place.get, items, repeat(-1)), dtype=np.int64)
+
+
+def share_right(numbers: Mapping[str, Any], key: str) -> tuple[float, float, float] | None:
+    """The estimated share of right labels and its interval, from the share of wrong ones in summary.json."""
+    wrong, interval = numbers.get(key), numbers.get(f"{key}_interval")
+    if not isinstance(wrong, float) or not isinstance(interval, list):
+        return None
+    return 1 - wrong, 1 - interval[1], 1 - interval[0]
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,6 @@ class RunView:
         self.class_names: list[str] = read_columns(folder, "classes.csv")["class"]
         self.taxonomy = taxonomy_of(folder)
         self.below = itself if self.taxonomy is None else self.taxonomy.below
-        self.numbers = read_object(folder / "summary.json")
 
     def _decisions(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each item the decision (enough answers, one more, expert) and the gain of one more answer; "" and 0 where
@@ -121,22 +127,6 @@ class RunView:
     def annotators(self) -> list[str]:
         """The names of the annotators of the run."""
         return sorted(set(self.votes["annotator"]) - {""})
-
-    @property
-    def right(self) -> tuple[float, float, float] | None:
-        """The estimated share of right labels and its interval."""
-        return self._share_right("labels_wrong")
-
-    @property
-    def earlier_right(self) -> tuple[float, float, float] | None:
-        """The same for the labels before this update, estimated with its answers."""
-        return self._share_right("earlier_labels_wrong")
-
-    def _share_right(self, key: str) -> tuple[float, float, float] | None:
-        wrong, interval = self.numbers.get(key), self.numbers.get(f"{key}_interval")
-        if not isinstance(wrong, float) or not isinstance(interval, list):
-            return None
-        return 1 - wrong, 1 - interval[1], 1 - interval[0]
 
     # ---- one item
 

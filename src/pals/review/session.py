@@ -15,11 +15,14 @@ from pals.review.answers_csv import answers_csv, none_of_these
 from pals.review.final_answers import Verdict, verdict
 from pals.review.image_files import ImageFiles
 from pals.review.image_shards import ImageShards, is_of_shards
+from pals.review.old_rounds import OLD_FOLDER, adopt_old_rounds
 from pals.review.orders import ItemOrder, ItemOrders, OrderKind, ReviewProgress
-from pals.review.rounds import UpdateProcess, base_of, newest
-from pals.review.run_view import ENOUGH, RunView
-from pals.review.store import AnswerStore, NewAnswer, Round
+from pals.review.run_view import ENOUGH, RunView, share_right
+from pals.review.store import AnswerStore, NewAnswer
+from pals.review.update_process import UpdateProcess
+from pals.runs.rounds import Round, complete_rounds, current_round, round_folder, rounds_lock, run_of
 from pals.util.errors import InputError
+from pals.util.files import read_object
 
 BROWSED_KINDS: tuple[OrderKind, ...] = ("answered", "search")  # on the grid
 GRID_ITEMS = 60  # items on one page of the grid
@@ -33,7 +36,7 @@ class ReviewState(NamedTuple):
     view: RunView
     orders: ItemOrders
     progress: ReviewProgress
-    round: Round | None
+    round: Round
 
 
 class NextItem(NamedTuple):
@@ -52,42 +55,44 @@ class ReviewSession:
     def __init__(
         self, run: Path, *, follow_links: bool = False, trust: Sequence[str] = (), trust_review: bool | None = None
     ) -> None:
-        base = base_of(run)
-        if base is not None:
-            raise InputError(f"{run} is the result of reviewing {base}. Review that run instead: pals review {base}")
-        before = RunView(run)
-        self.run, self.store = run, AnswerStore(run, MAX_WRITE_WAIT)
+        whole = run_of(run)
+        if whole is not None:
+            raise InputError(f"{run} is a round of {whole}. Review that run instead: pals review {whole}")
+        if (run / OLD_FOLDER).is_dir():
+            with rounds_lock(run):
+                adopt_old_rounds(run)
+        self.run = run
+        self._opening = threading.Lock()
+        self._seen = current_round(run).number
+        view = RunView(round_folder(run, self._seen))
+        self.store = AnswerStore(run, MAX_WRITE_WAIT)
         self.store.trust(trust)
         if trust_review is not None:
             self.store.trust_answers(trust_review)
-        self._opening = threading.Lock()
-        self._seen = max((done.number for done in self.store.rounds()), default=0)
-        self._run_state = self._opened(before)
-        self._right = before.right
+        self._run_state = self._opened(view)
         self.update = UpdateProcess(run, self.run_state)
-        self.images = _images(before, run, follow_links)
+        self.images = _images(view, run, follow_links)
 
     def close(self) -> None:
         self.update.stop()
         self.store.close()
 
-    # ---- the run, in its last round
+    # ---- the run, in its current round
 
     def run_state(self) -> ReviewState:
-        """The run as the last update left it, even if another process made that update."""
-        last = max((done.number for done in self.store.rounds()), default=0)
-        if last > self._seen and self._opening.acquire(blocking=False):  # the others go on with what there is meanwhile
-            self._seen = last  # one that cannot be read is complained of once, and then done without
+        """The current round, even if another process made it."""
+        shown = current_round(self.run).number
+        if shown != self._seen and self._opening.acquire(blocking=False):  # the others go on with what there is meanwhile
+            self._seen = shown  # one that cannot be read is complained of once, and then done without
             try:
-                self._run_state = self._opened()
+                self._run_state = self._opened(RunView(round_folder(self.run, shown)))
             finally:
                 self._opening.release()
         return self._run_state
 
-    def _opened(self, before: RunView | None = None) -> ReviewState:
-        folder, done = newest(self.run, self.store)
-        view = before if before is not None and done is None else RunView(folder)
-        return ReviewState(view, ItemOrders(view), ReviewProgress(view, self.store, done.upto if done else 0), done)
+    def _opened(self, view: RunView) -> ReviewState:
+        shown = current_round(self.run)
+        return ReviewState(view, ItemOrders(view), ReviewProgress(view, self.store, shown.upto), shown)
 
     # ---- one item at a time
 
@@ -162,7 +167,8 @@ class ReviewSession:
             "waiting": state.progress.num_fresh(),
             "annotators_here": _counted(given),
             "decisions": _decisions(state.view),
-            "rounds": self._estimates(),
+            "rounds": self._rounds(),
+            "round": state.round.number,
             "none_of_these": len(none_of_these(answers)),
             "left": len(self._open(state, annotator, self._items(state, ItemOrder()))[0]),
             "disagreements": len(state.progress.disagreements()),
@@ -175,26 +181,26 @@ class ReviewSession:
         """What the page polls: round, items waiting for an update, state and output of a running update."""
         state = self.run_state()
         return {
-            "round": state.round.number if state.round else 0,
+            "round": state.round.number,
             "waiting": state.progress.num_fresh(),
             "update": self.update.state,
             "lines": list(self.update.lines)[-12:],
         }
 
-    def _estimates(self) -> list[dict[str, Any]]:
-        """The estimated share of right labels before all updates and after each. The share before them is the last update's
-        estimate; `corrected` is the original estimate if it lies outside that interval."""
-        rounds = [(done.number, (done.share, done.low, done.high), done.seconds) for done in self.store.rounds()]
-        state = self.run_state()
-        again = None if state.round is None else state.view.earlier_right
-        right = again or self._right
-        first = [] if right is None else [(0, right, 0.0)]
-        found: list[dict[str, Any]] = [
-            {"number": number, "share": share, "low": low, "high": high, "seconds": seconds, "corrected": None}
-            for number, (share, low, high), seconds in (*first, *rounds)
-        ]
-        if again is not None and self._right is not None and not again[1] <= self._right[0] <= again[2]:
-            found[0]["corrected"] = self._right[0]
+    def _rounds(self) -> list[dict[str, Any]]:
+        """All rounds, oldest first: the estimated share of right labels with its interval, and that of the labels before it by
+        the same estimate. `too_high`: an earlier estimate of these, if the new one is lower."""
+        found: list[dict[str, Any]] = []
+        share_of: dict[int, float] = {}
+        for one in complete_rounds(self.run):
+            numbers = read_object(round_folder(self.run, one.number) / "summary.json")
+            right, earlier = share_right(numbers, "labels_wrong"), share_right(numbers, "earlier_labels_wrong")
+            then = share_of.get(one.before, 0.0)
+            found.append({**vars(one), "right": right, "earlier": earlier, "too_high": None})
+            if right is not None:
+                share_of[one.number] = right[0]
+                if one.number and earlier is not None and right[0] < then:
+                    found[-1]["too_high"] = then
         return found
 
     def export(self) -> str:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pals.review.answer_log import ANSWER_KINDS, UNDO, AnswerKind, AnswerLog, ReviewAnswer
 from pals.util.errors import InputError
@@ -50,21 +50,13 @@ CREATE TABLE IF NOT EXISTS choices (name TEXT PRIMARY KEY, value INTEGER NOT NUL
 """
 
 
-class Round(NamedTuple):
-    """An update: its folder, the last row of the answers it used, and the estimated share of right labels with its interval."""
-
-    number: int
-    folder: str
-    upto: int
-    at: float
-    seconds: float
-    share: float
-    low: float
-    high: float
-
-
 class LockedError(InputError):
     """Another process holds the write lock for longer than the waiting time; trying again may help."""
+
+
+def has_answers(run: Path) -> bool:
+    """Whether the run has a file of review answers."""
+    return (run / STORE_FILE).is_file()
 
 
 @dataclass(frozen=True)
@@ -208,18 +200,12 @@ class AnswerStore:
             found = self._reader.execute("SELECT item, person FROM claims WHERE person != ? AND until >= ?", (but, time.time()))
             return dict(found.fetchall())
 
-    # ---- rounds, and trusted annotators
+    # ---- rounds of version 0.2, and trusted annotators
 
-    def add_round(self, folder: str, upto: int, seconds: float, right: tuple[float, float, float]) -> Round:
-        with self._writing(self._answers) as write:
-            number = write.execute("SELECT coalesce(max(number), 0) + 1 FROM rounds").fetchone()[0]
-            done = Round(number, folder, upto, time.time(), seconds, *right)
-            write.execute("INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)", done)
-        return done
-
-    def rounds(self) -> list[Round]:
+    def old_rounds(self) -> list[tuple[int, str, int, float]]:
+        """The updates of version 0.2: number, name of the folder, last row of the answers used, and seconds."""
         with self._reading():
-            return [_round(row) for row in self._reader.execute("SELECT * FROM rounds ORDER BY number")]
+            return self._reader.execute("SELECT number, folder, upto, seconds FROM rounds ORDER BY number").fetchall()
 
     def trust(self, people: Sequence[str]) -> None:
         if not people:
@@ -330,13 +316,6 @@ def _answer(row: tuple[Any, ...]) -> ReviewAnswer:
     except (TypeError, ValueError, OverflowError, OSError):
         pass
     raise sqlite3.DatabaseError(f"row {number} of its answers is malformed")
-
-
-def _round(row: tuple[Any, ...]) -> Round:
-    number, folder, *numbers = row
-    if not isinstance(folder, str) or not all(isinstance(value, int | float) for value in numbers):
-        raise sqlite3.DatabaseError(f"row {number} of its rounds is malformed")
-    return Round(*row)
 
 
 def _batch(connection: sqlite3.Connection, batch: str) -> list[ReviewAnswer]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pals.pipeline.finished_run import read_columns
 from pals.pipeline.item_answers import ItemAnswer
 from pals.review.answer_log import UNDO, ReviewAnswer
 from pals.review.image_files import NoImageError
 from pals.review.session import ReviewSession
+from pals.runs.rounds import complete_rounds, round_folder
+from pals.util.errors import InputError
 
+MAX_CHANGES = 500  # rows of changes.csv on one page
 MAX_BUTTONS = 20  # with more classes a search field replaces the buttons
 NUM_LIKELY = 6  # buttons for the likeliest classes then
 DIGIT_KEYS = "1234567890"
@@ -24,7 +28,7 @@ def common_values(session: ReviewSession, annotator: str) -> dict[str, Any]:
     return {
         "annotator": annotator,
         "run": session.run.resolve().name,
-        "round": state.round.number if state.round else 0,
+        "round": state.round.number,
         "classes": state.view.class_names,
         "annotators": state.view.annotators[:500],
         "images": session.images is not None and session.images.there,
@@ -69,6 +73,21 @@ def tile_values(session: ReviewSession, items: Sequence[int], annotator: str) ->
         values = {"label": final or view.label_N[item], "final": bool(final), "disagree": item in disagreements}
         tiles.append({**view.brief(item), **values, "mine": None if mine is None else in_words(mine)})
     return tiles
+
+
+def change_values(session: ReviewSession, number: int | None) -> dict[str, Any]:
+    """What the page shows of the labels that a round changed; by default the current round."""
+    state = session.run_state()
+    number = state.round.number if number is None else number
+    one = next((one for one in complete_rounds(session.run) if one.number == number), None)
+    if one is None:
+        raise InputError(f"There is no round {number}.")
+    path = round_folder(session.run, number) / "changes.csv"
+    table = read_columns(path.parent, path.name, ("item", "before", "after", "why")) if path.is_file() else {}
+    keys = [state.view.keys[state.view.place[item]] if item in state.view.place else "" for item in table.get("item", ())]
+    columns = {**table, "key": keys}
+    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+    return {"shown": one, "changes": rows[:MAX_CHANGES], "total": len(rows), "current": state.round.number}
 
 
 def undone_values(session: ReviewSession, taken: Sequence[ReviewAnswer]) -> dict[str, str] | None:

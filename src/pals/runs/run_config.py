@@ -67,6 +67,8 @@ class VotesConfig:
     "Files with the answers."
     earlier: str | None = None
     "The answers of the run that this one continues (its votes.csv), read before the others."
+    before: str | None = None
+    "votes.csv of the round before, with whose labels the result is compared; by default that of `earlier`."
     reviewed: int = Field(default=0, ge=0)
     "The last row of that run's review.sqlite (the answers given in `pals review`) that is used; 0: none."
     trust_review: bool = False

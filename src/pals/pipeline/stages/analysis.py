@@ -93,7 +93,7 @@ def analyse(trained: Trained) -> Analysis:
     trusted = TrustedItems.of(votes, marked_none_of_these(data.earlier, data.reviewed, data.trust_review))
     posterior_NC = trusted.restrict(posterior_NC)
     result = Result(votes, posterior_NC, none_N=trusted.mark_none(none_of_these_N(trained, posterior_NC, neighbor_NK)))
-    noise = estimate_noise(votes, fusion, earlier_N=earlier_labels(votes, trained.plan.data.earlier))
+    noise = estimate_noise(votes, fusion, earlier_N=earlier_labels(votes, data.before or data.earlier))
     measured, doubts, counts = agreement(votes), without_trusted(rank_doubts(result), result), confusion_counts(result)
     asking = AskingState.of(fusion, result, noise.labels_wrong)
     tables = {
@@ -119,7 +119,7 @@ def analyse(trained: Trained) -> Analysis:
         groups=missing_classes(result, trained.features_ND),
         taxonomy=taxonomy,
         asking=asking,
-        earlier_estimate=earlier_estimate(trained.plan.data.earlier),
+        earlier_estimate=earlier_estimate(data.before or data.earlier),
         held_out=_held_out(trained),
         grades={} if truth is None else grade(truth, result, doubts.answer_M, consensus),
     )

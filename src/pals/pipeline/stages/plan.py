@@ -20,6 +20,7 @@ from pals.pipeline.stages.read_answers import MatchedVotes, answered, fingerprin
 from pals.pipeline.stages.vectors import read_matrix
 from pals.readers import Votes
 from pals.runs.extractor import AUTO
+from pals.runs.rounds import run_of
 from pals.runs.run_config import UNTRAINED, RunConfig, VotesConfig, checked_seed
 from pals.runs.run_folder import check_folder, load_run_config
 from pals.training.engine import find_device
@@ -134,7 +135,8 @@ def plan(
         reasons = reasons if found is None else [found.reason, *reasons[1:]]
         values = merge(_usual_method(values["method"], facts), values)
         if sources.earlier is not None:  # an update chooses nothing
-            reasons = [f"Network and method are those of {Path(sources.earlier).parent}."]
+            start = Path(sources.earlier).parent
+            reasons = [f"Network and method are those of {run_of(start) or start}."]
     else:
         _refuse_other_answers(folder, sources, matched.votes, mark)
         reasons = [f"{folder} exists: keeping its settings."]

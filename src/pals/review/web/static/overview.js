@@ -15,6 +15,11 @@ find("#trust").addEventListener("change", async (event) => {
   location.reload();
 });
 
+document.addEventListener("click", async (event) => {
+  const number = event.target.closest("button")?.dataset.use;
+  if (number !== undefined && await post("round", { round: Number(number) })) location.reload();
+});
+
 follow((state) => {
   if (state.round !== round) { location.reload(); return; }
   find("#waiting").textContent = state.waiting.toLocaleString("en");

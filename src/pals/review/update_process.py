@@ -1,4 +1,4 @@
-"""The rounds of a reviewed run: the newest one, and the process that computes the next."""
+"""The process that computes the next round of a run while its review goes on."""
 
 from __future__ import annotations
 
@@ -10,32 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from pals.review.store import STORE_FILE, AnswerStore, Round
 from pals.util.plugins import plugin_files
 
-ROUNDS_FOLDER = "reviewed"
-"""In the run's folder: the runs that came of updates, and the answers that each took in."""
 MAX_UPDATE_LINES = 200  # of an update's words that are kept for the page
 UpdateState = Literal["idle", "running", "failed", "done"]
-
-
-def has_answers(run: Path) -> bool:
-    """Whether the run has a file of review answers."""
-    return (run / STORE_FILE).is_file()
-
-
-def base_of(run: Path) -> Path | None:
-    """The reviewed run that this folder is a round of, or None."""
-    above = run.resolve().parent
-    return above.parent if above.name == ROUNDS_FOLDER and has_answers(above.parent) else None
-
-
-def newest(run: Path, store: AnswerStore) -> tuple[Path, Round | None]:
-    """The folder of the newest round that is still there, or the run itself."""
-    for done in reversed(store.rounds()):
-        if (run / ROUNDS_FOLDER / done.folder / "summary.json").is_file():
-            return run / ROUNDS_FOLDER / done.folder, done
-    return run, None
 
 
 class UpdateProcess:
