@@ -121,13 +121,13 @@ def test_rates_for_what_people_answered(
     monkeypatch.setitem(DATASETS, "toy", lambda **_: replace(data, votes=toy_candidates(data)))
     said = refused(*TRAIN, flag, "--out", "run")
     assert said.startswith(f"Setting data.{key} = ")
-    assert said.endswith("the candidates of toy are people's answers; leave this out.")
+    assert said.endswith("the candidates of toy are people's answers; drop it.")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_device_that_is_not_there(refused: Callable[..., str]) -> None:
     said = refused(*TRAIN, "--device", "cuda:1", "--out", "run")
-    assert said == "Device 'cuda:1': this machine shows 0 CUDA devices. Use --device cpu or auto."
+    assert said == "Device 'cuda:1': there are 0 CUDA devices here. Use --device cpu or auto."
 
 
 SETTINGS_FILES = [
@@ -161,9 +161,9 @@ def with_nan() -> Items:
 
 DATA: dict[str, Callable[..., Dataset]] = {  # words of the message
     "True label 3 of item 2": lambda **_: replace(toy_data(), truth=Truth.of([0, 1, 3] * 30, toy_data().class_names)),
-    "the first is 'train-41'": broken(train=with_nan()),
+    "first 'train-41'": broken(train=with_nan()),
     "Only one class (cat)": lambda **_: replace(toy_data(), class_names=("cat",), truth=Truth.of([0] * 90, ("cat",))),
-    "the 5 items has only 4": lambda **_: toy_data(items=5),
+    "an item has only 4": lambda **_: toy_data(items=5),
     "no items": lambda **_: toy_data(items=0),
     "91 inputs but candidate sets for 90": broken(train=Items(torch.zeros(91, 6), toy_data().train.ids)),
 }
@@ -245,7 +245,7 @@ def truncate(path: Path) -> None:
 def test_damaged_checkpoints(damage: Callable[[Path], None], pals: Pals, refused: Callable[..., str], tmp_path: Path) -> None:
     pals(*TRAIN, "--out", "run", "--stop-after", "1")
     damage(tmp_path / "run" / "checkpoint.pt")
-    message = "The checkpoint run/checkpoint.pt cannot be read (its checksum is wrong). It is truncated, damaged or not a "
+    message = "The checkpoint run/checkpoint.pt cannot be read (its checksum is wrong)."
     assert refused(*TRAIN, "--out", "run").startswith(message)
     assert refused("evaluate", "run", "--device", "cpu").startswith(message)
 
@@ -263,7 +263,7 @@ def test_a_checkpoint_of_other_data(pals: Pals, refused: Callable[..., str], mon
     """The same settings, but the data set has grown since."""
     pals(*TRAIN, "--out", "run", "--stop-after", "1")
     monkeypatch.setitem(DATASETS, "toy", lambda **_: toy_data(items=120))
-    assert refused(*TRAIN, "--out", "run").startswith("run holds a run on different items or candidate sets.")
+    assert refused(*TRAIN, "--out", "run").startswith("run holds a run on other items or candidates.")
     message = "The checkpoint run/checkpoint.pt does not fit this data, device or version ("
     assert refused("evaluate", "run", "--device", "cpu").startswith(message)
 

@@ -384,7 +384,7 @@ def test_a_run_does_not_go_on_with_other_data(pals: Pals, monkeypatch: pytest.Mo
         patch.setitem(DATASETS, "toy", lambda **_: other)
         answer = pals(*command)
     assert answer.code == 2
-    assert "run holds a run on different items or candidate sets." in " ".join(answer.err.split())
+    assert "run holds a run on other items or candidates." in " ".join(answer.err.split())
     assert pals(*command).code == 0
 
 

@@ -166,7 +166,7 @@ def test_the_command_to_type():
 
 def test_a_download_that_broke_off_goes_on_where_it_stopped(tmp_path, site):
     site.breaks_after = 10_000
-    with pytest.raises(InputError, match=rf"broke off after 10,000 of {len(site.content):,} bytes.*Run the same command again"):
+    with pytest.raises(InputError, match=rf"broke off after 10,000 of {len(site.content):,} bytes.*Run the command again"):
         fetch("toy", tmp_path, Bar())
     assert (tmp_path / "toy.tar.gz.part").read_bytes() == site.content[:10_000]
     site.breaks_after = None

@@ -124,7 +124,7 @@ def test_an_array_that_is_cut_off_or_cannot_be_read_row_by_row(tmp_path: Path) -
     with path.open("r+b") as file:
         file.truncate(9000)
     for which in (slice(0, 2), torch.tensor([99])):
-        with pytest.raises(InputError, match=r"rows\.npy was cut off while it was in use: 9,000 of 20,128 bytes are left"):
+        with pytest.raises(InputError, match=r"rows\.npy was cut off while in use: 9,000 of 20,128 bytes are left"):
             source[which]
     with pytest.raises(InputError, match=r"rows\.npy is cut off, or not an \.npy file"):
         open_array(path)

@@ -33,7 +33,7 @@ def test_the_extra_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "datasets", None)
     folder = as_saved(tmp_path / "ponds")
     assert is_saved(folder) and not is_saved(tmp_path)
-    with pytest.raises(InputError, match=r"ponds was saved by Hugging Face datasets.*pip install 'pals-learn\[datasets\]'"):
+    with pytest.raises(InputError, match=r"ponds needs Hugging Face datasets.*pip install 'pals-learn\[datasets\]'"):
         ShardImages(folder, 8)
 
 

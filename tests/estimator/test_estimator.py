@@ -259,7 +259,7 @@ def test_pictures_of_every_make() -> None:
         again = pickle.loads(pickle.dumps(model))
         assert (again.predict_proba(pictures) == model.predict_proba(pictures)).all()
     assert min(scores.values()) > 0.9, scores
-    with pytest.raises(InputError, match=r"shape \(3, 4, 4\).*seen in fit had \(3, 8, 8\)"):
+    with pytest.raises(InputError, match=r"shape \(3, 4, 4\).*fit \(3, 8, 8\)"):
         model.predict(color_first[:, :, :4, :4])
     with pytest.raises(InputError, match="another kind"):
         model.predict(np.zeros((2, 192)))

@@ -103,7 +103,7 @@ def test_the_encoder_itself_is_trained(from_files: bool, files: list[Path]) -> N
         ({"encoder": LITE0}, X.reshape(36, -1), "X holds vectors of width 432: leave out encoder"),
         ({"encoder": "efficientnet-lite9"}, X, "did you mean 'efficientnet-lite"),
         ({"encoder": "auto"}, X, "name one here"),
-        ({"encoder": "timm:convnext_tiny"}, X, "needs pretrained weights"),
+        ({"encoder": "timm:convnext_tiny"}, X, "needs weights"),
         ({"encoder": "patches", "encoder_options": {"frozen": False}}, X, "cannot be trained"),
         ({"encoder": LITE0, "encoder_options": {"frozn": False}}, X, "did you mean 'frozen'"),
         ({"encoder": LITE0, "encoder_options": {"frozen": False}, "network": "resnet18"}, X, "leave out network='resnet18'"),

@@ -148,5 +148,5 @@ def test_faiss_searches_where_a_setting_says_so(
 
 def test_faiss_that_is_not_here_is_missed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(InputError, match=r"The neighbour search 'faiss-hnsw' needs faiss: pip install 'pals-learn\[faiss\]'"):
+    with pytest.raises(InputError, match=r"The search 'faiss-hnsw' needs faiss: pip install 'pals-learn\[faiss\]'"):
         toy_trainer("pals", options={"neighbor_backend": "faiss-hnsw"})

@@ -46,8 +46,8 @@ from pals.util.errors import InputError
         ),
         ("clsp", {"neighbors": 90, "class_share": None}, "neighbours are to vote"),
         ("pals", {"neighbors_start": 90}, "90 neighbours are to vote"),
-        *((name, {"features": "patches"}, "these items are feature vectors") for name in ("clsp", "plrc")),
-        ("pals", {"start": "patches"}, "these items are feature vectors"),
+        *((name, {"features": "patches"}, "the items are vectors") for name in ("clsp", "plrc")),
+        ("pals", {"start": "patches"}, "the items are vectors"),
     ],
 )
 def test_options_that_are_refused(name: str, options: dict[str, Any], message: str) -> None:
@@ -62,7 +62,7 @@ def test_more_neighbours_than_items_are_refused_at_once(name: str, most: int) ->
     few = CandidateSets.from_matrix(torch.ones(6, 3, dtype=torch.bool))
     problem = Problem(few, small_network(3, seed=1))
     find_method(name)(method_options(name, {"neighbors": most}), problem)
-    with pytest.raises(InputError, match=r"6 neighbours are to vote, but each of the 6 items has only 5 others"):
+    with pytest.raises(InputError, match=r"6 neighbours are to vote, but an item has only 5"):
         find_method(name)(method_options(name, {"neighbors": most + 1}), problem)
 
 

@@ -337,7 +337,7 @@ def test_a_file_of_weights_is_an_encoder(data: Path, tmp_path: Path) -> None:
         "frozen": True,
         "weights": str(tmp_path / "mine.pth"),
     }
-    with pytest.raises(InputError, match="has weights of its own"):
+    with pytest.raises(InputError, match="has its own weights"):
         network_settings(LITE0, tmp_path / "mine.pth")
 
 

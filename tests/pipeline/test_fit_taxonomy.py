@@ -246,7 +246,7 @@ def test_without_a_taxonomy_there_is_none_of_this(place: Path, tmp_path: Path) -
     assert not [name for name in plain.annotators if name.startswith("accuracy")]
     assert not (tmp_path / "run" / "taxonomy.csv").exists()
     assert '<section id="tree"' not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    with pytest.raises(InputError, match="no taxonomy to roll up in"):
+    with pytest.raises(InputError, match="has no taxonomy"):
         pals.predict_folder(tmp_path / "run", place / "features.npy", device="cpu", sure=0.9)
 
 

@@ -271,7 +271,7 @@ def test_a_device_without_float64_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         return original(self, dtype, *more, **options)
 
     monkeypatch.setattr(Tensor, "to", without_float64)
-    with pytest.raises(InputError, match=r"float64, which 'cpu' does not support\. Use --device cpu"):
+    with pytest.raises(InputError, match=r"float64, which 'cpu' lacks\. Use --device cpu"):
         nearest(torch.ones(5, 2), 1, metric="euclidean")
 
 
@@ -297,7 +297,7 @@ def test_bad_features_are_refused(features_ND: Tensor, k: int, message: str, met
 @pytest.mark.parametrize(
     ("queries_MD", "k", "message"),
     [
-        (torch.ones(4, 3), 1, "3 numbers wide, the features 2"),
+        (torch.ones(4, 3), 1, "3 columns, features 2"),
         (torch.full((1, 2), float("nan")), 1, "Row 0 of the queries"),
         (torch.ones(1, 2), 6, "6 neighbours were asked for, but there are 5 items"),
     ],

@@ -278,9 +278,9 @@ def test_memory_grows_with_items_times_classes_plus_neighbours() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"allowed_NC": torch.ones(4, 3)}, r"shape \(4, 3\), the features \(5, 2\)"),
-        ({"allowed_NC": torch.ones(5)}, r"shape \(5,\)"),
-        ({"features_ND": torch.ones(())}, r"the features \(\)"),
+        ({"allowed_NC": torch.ones(4, 3)}, r"\(4, 3\), features \(5, 2\)"),
+        ({"allowed_NC": torch.ones(5)}, r"Candidates \(5,\)"),
+        ({"features_ND": torch.ones(())}, r"features \(\)"),
         ({"features_ND": torch.ones(5)}, r"features have shape \(5,\)"),
         ({"features_ND": torch.full((5, 2), float("nan"))}, "Row 0 of the features holds NaN"),
         (
@@ -289,7 +289,7 @@ def test_memory_grows_with_items_times_classes_plus_neighbours() -> None:
         ),
         ({"allowed_NC": torch.tensor([[1.0, 0, 0]] * 4 + [[math.nan, 1, 0]])}, "Row 4 of the candidate matrix holds something"),
         ({"allowed_NC": torch.tensor([[1, 0, 0]] + [[0, 0, 0]] * 4)}, "Row 1 of the candidate matrix is empty"),
-        ({"prior_NC": torch.ones(5, 2)}, r"vote frequencies have shape \(5, 2\)"),
+        ({"prior_NC": torch.ones(5, 2)}, r"vote frequencies \(5, 2\)"),
         ({"prior_NC": -torch.ones(5, 3)}, "Row 0 of the vote frequencies"),
         ({"predicted_NC": torch.full((5, 3), math.nan), "threshold": 0.4}, "Row 0 of the predictions holds NaN"),
         ({"predicted_NC": torch.ones(5, 3)}, "predicted_NC and threshold together"),

@@ -148,7 +148,7 @@ def test_a_share_is_a_share(tau: float) -> None:
 
 
 def test_sets_must_fit_the_features() -> None:
-    with pytest.raises(InputError, match="expected one row per item"):
+    with pytest.raises(InputError, match="give a row per item"):
         prune(ALLOWED_NC, torch.randn(4, 2))
     with pytest.raises(InputError, match="Row 1 of the candidate matrix is empty"):
         prune(torch.tensor([[True, True], [False, False], [True, False]]), torch.randn(3, 2), neighbors=1)

@@ -96,7 +96,7 @@ def test_a_table_that_does_not_fit(write: Write, monkeypatch: pytest.MonkeyPatch
         raise MemoryError
 
     monkeypatch.setattr(np, "bincount", full)
-    with pytest.raises(InputError, match="2 items and 2 classes does not fit into memory"):
+    with pytest.raises(InputError, match="No memory for 2 items x 2 classes"):
         votes.to_candidates()
 
 

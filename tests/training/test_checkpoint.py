@@ -65,7 +65,7 @@ def test_no_file_another_format_and_what_torch_advises(saved: Path, monkeypatch:
         load_checkpoint(tmp_path / "c.pt")
 
 
-REFUSED = r"cannot be read \(.*\)\. It is truncated, damaged or not a checkpoint: restore it from a copy, or delete it"
+REFUSED = r"cannot be read \(.*\)\. Restore it from a copy, or delete it"
 
 
 def test_damaged_anywhere(saved: Path) -> None:
@@ -142,8 +142,8 @@ class Foreign:
         ({"format": 1, "settings": {}}, "is incomplete: it has no 'state'"),
         ({"format": 1, "settings": [1], "state": {}}, "its 'settings' is of the type list"),
         ({"format": 1, "settings": {}, "state": torch.ones(2)}, "its 'state' is of the type Tensor"),
-        ({"format": "1", "settings": {}, "state": {}}, "is not a checkpoint of this version"),
-        ([1, 2], "is not a checkpoint of this version"),
+        ({"format": "1", "settings": {}, "state": {}}, "is no checkpoint of this version"),
+        ([1, 2], "is no checkpoint of this version"),
         ({"format": 1, "settings": {}, "state": Foreign()}, "Python objects besides tensors"),
     ],
 )

@@ -185,7 +185,7 @@ def test_one_process_is_alone_and_devices_and_norms_are_checked() -> None:
         raise InputError("as it is")
     from pals.training.engine import _shared_device
 
-    with pytest.raises(InputError, match="Device 'cuda:1' is one device, but this run has 2 processes"):
+    with pytest.raises(InputError, match="Device 'cuda:1' is one, but 2 processes"):
         _shared_device(torch.device("cuda:1"), Ranks(0, 2))
     assert _shared_device(torch.device("cpu"), Ranks(0, 2)) == torch.device("cpu")
     parts = torch.nn.Sequential(build_network("small-cnn", (1, 8, 8), 4), torch.nn.BatchNorm1d(3))

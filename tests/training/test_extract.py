@@ -92,7 +92,7 @@ def test_patches_are_encoded_as_they_are() -> None:
         (np.zeros((2, 3, 8, 8)), 4, "found torch.float64"),
         (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), 0, "batch of 0"),
         (torch.zeros(2, 3, 8, 7, dtype=torch.uint8), 4, "7 pixels high or wide"),
-        (torch.zeros(2, 5, 8, 8, dtype=torch.uint8), 4, "N x 3 x height x width"),
+        (torch.zeros(2, 5, 8, 8, dtype=torch.uint8), 4, "N x 3 x H x W"),
         ("a.png", 4, "a list of names"),
         ([1, 2], 4, "a list of names"),
         (None, 4, "a list of names"),

@@ -132,7 +132,7 @@ def test_a_gap_in_a_file_is_named(tmp_path: Path) -> None:
     rows = np.asarray(data.train.inputs).copy()
     rows[41, 2] = np.nan
     np.save(tmp_path / "rows.npy", rows)
-    with pytest.raises(InputError, match=r"1 of 90 items hold NaN or infinity; the first is 'train-41'"):
+    with pytest.raises(InputError, match=r"1 of 90 items hold NaN or infinity, first 'train-41'"):
         toy_trainer("average", replace(data, train=Items(open_array(tmp_path / "rows.npy"), data.train.ids)))
 
 

@@ -177,10 +177,10 @@ def test_what_never_fits_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         trainer.infer(Greedy(limit=0), trainer.inputs)
     with monkeypatch.context() as patch:
         patch.setattr(BatchMaker, "_make", too_much)
-        with pytest.raises(InputError, match=r"memory \(8 GiB, 1.0 free\) is too small. Lower train.batch_size \(now 32\) or"):
+        with pytest.raises(InputError, match=r"memory \(8 GiB, 1.0 free\) is full. Lower train.batch_size \(now 32\) or"):
             next(trainer.epochs())
     monkeypatch.setattr(Engine, "place_inputs", too_much)
-    with pytest.raises(InputError, match=r"is too small. Use a smaller network or --device cpu,"):
+    with pytest.raises(InputError, match=r"is full. Use a smaller network or --device cpu,"):
         toy_trainer("average")
 
 
@@ -462,7 +462,7 @@ def test_what_the_trainer_refuses(toy: Dataset) -> None:
     inputs[7, 2] = math.nan
     inputs[9, 0] = math.inf
     broken = replace(toy, train=replace(toy.train, inputs=inputs))
-    with pytest.raises(InputError, match=r"2 of 90 items hold NaN or infinity; the first is 'train-7'"):
+    with pytest.raises(InputError, match=r"2 of 90 items hold NaN or infinity, first 'train-7'"):
         toy_trainer("average", broken, toy_candidates(toy))
     fewer = replace(toy, train=Items(toy.train.inputs[:80], toy.train.ids[:80]))
     with pytest.raises(InputError, match=r"80 inputs but candidate sets for 90 items"):

@@ -92,8 +92,8 @@ def test_a_file_of_ones_own_is_recognised(tmp_path: Path, name: str) -> None:
         ("efficientnet-lite9", {}, "did you mean 'efficientnet-lite"),
         ("nowhere/weights.pth", {}, "no weights file"),
         ("other.pth", {}, r"other\.pth do not belong to any network.*timm:NAME"),
-        ("timm:convnext_tiny", {}, "let timm download"),
-        (LITE0, {"weights": "x.pth"}, "has weights of its own"),
+        ("timm:convnext_tiny", {}, "to download timm's"),
+        (LITE0, {"weights": "x.pth"}, "has its own weights"),
         ("patches", {}, "images="),
     ],
 )

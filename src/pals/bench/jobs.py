@@ -73,9 +73,7 @@ def plan(
             changed = tuple(key for key, _, _ in changes(experiment.config(seed, epochs), config)) if extra else ()
             first = jobs.setdefault(folder, Job(experiment, seed, epochs, folder, config, changed))
             if first.config != config:
-                raise InputError(
-                    f"{first.experiment.name} and {experiment.name} have different settings but one folder, {folder}."
-                )
+                raise InputError(f"{first.experiment.name} and {experiment.name} have one folder, {folder}, and other settings")
     kinds = list(dict.fromkeys(run_kind(job.config) for job in jobs.values()))
     methods = list(dict.fromkeys(job.config.method_name for job in jobs.values()))
     rank = {name: number for number, name in enumerate((*kinds, *methods))}

@@ -48,9 +48,7 @@ def on_ray(works: Sequence[Work], *, jobs: int, stop: Stop, on_event: OnEvent, o
         try:
             ray.init(**settings)
         except (OSError, RuntimeError, ValueError, TypeError) as error:  # ConnectionError is an OSError
-            raise InputError(
-                f"Cannot start Ray: {str(error).splitlines()[0].rstrip('.')}. Options go to ray.init as --cluster KEY=VALUE."
-            ) from None
+            raise InputError(f"Cannot start Ray ({str(error).splitlines()[0].rstrip('.')}). Check --cluster.") from None
     try:
         use_gpu = ray.cluster_resources().get("GPU", 0) > 0 and any(w.values["engine"]["device"] != "cpu" for w in works)
         if works[0].processes > 1:
@@ -80,10 +78,7 @@ def _outcome(ray: Any, reference: Any, work: Work) -> Outcome:
 def _refuse_few(resources: Mapping[str, float], kind: str, processes: int) -> None:
     """Ray would wait for missing processors forever."""
     if resources.get(kind, 0) < processes:
-        raise InputError(
-            f"The Ray cluster has {resources.get(kind, 0):g} {kind}s, but each of {processes} processes needs one. Lower "
-            f"--processes, or add machines."
-        )
+        raise InputError(f"{processes} processes need one {kind} each; Ray has {resources.get(kind, 0):g}. Lower --processes.")
 
 
 class _FailedError(Exception):

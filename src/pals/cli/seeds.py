@@ -37,9 +37,7 @@ def chosen_seeds(seeds: str | None, seed: int | None, default: list[int]) -> lis
     try:
         numbers = [int(part) for part in seeds.split(",")]
     except ValueError:
-        raise InputError(
-            f"--seeds {seeds!r}: write how many (3: seeds 1, 2 and 3) or which (1,4); one seed alone is --seed 5."
-        ) from None
+        raise InputError(f"--seeds {seeds!r}: write how many (3: seeds 1, 2, 3) or which (1,4), or --seed 5.") from None
     if "," in seeds:
         if len(set(numbers)) < len(numbers):
             raise InputError(f"--seeds {seeds!r} names a seed twice.")
@@ -48,9 +46,7 @@ def chosen_seeds(seeds: str | None, seed: int | None, default: list[int]) -> lis
     if count < 1:
         raise InputError(f"--seeds {seeds}: how many seeds? At least 1; seed {max(count, 0)} alone is --seed {max(count, 0)}.")
     if count > MAX_SEEDS:
-        raise InputError(
-            f"--seeds {seeds} would be {count:,} runs, of seeds 1 to {count:,}. Seed {count} alone is --seed {count}."
-        )
+        raise InputError(f"--seeds {seeds} would be {count:,} runs. For the one seed {count} write --seed {count}.")
     return list(range(1, count + 1))
 
 

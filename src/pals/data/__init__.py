@@ -31,9 +31,7 @@ SHARED = ("name", "partial_rate", "noise_rate", "protocol", "draws", "seed", "su
 
 def _check(name: str, load: Any) -> None:
     if not callable(load) or (isinstance(load, type) and not issubclass(load, Loader)):
-        raise InputError(
-            f"The data set {name!r} is {load!r}, neither a function load(data_dir=None) nor a subclass of pals.Loader."
-        )
+        raise InputError(f"The data set {name!r} is {load!r}, neither load(data_dir=None) nor a subclass of pals.Loader.")
     taken = [option for option in _options(load) if option in SHARED]
     if taken:
         raise InputError(f"The data set {name!r} has an option {taken[0]!r}, which all data sets have. Rename it.")

@@ -201,9 +201,7 @@ def _hint(layout: Layout, data_dir: Path | None) -> str:
 def _read_folder(layout: Layout, folder: Path) -> tuple[Part, Part]:
     missing = layout.archive.missing(folder)
     if missing:
-        raise InputError(
-            f"{folder} lacks {', '.join(missing)}. Run {fetch_command(layout.name, folder.parent)} to get it again."
-        )
+        raise InputError(f"{folder} lacks {', '.join(missing)}. Run {fetch_command(layout.name, folder.parent)} again.")
     train = [_read_batch(layout, folder / file) for file in layout.archive.train_files]
     images, labels = zip(*train, strict=True)
     return (np.concatenate(images), np.concatenate(labels)), _read_batch(layout, folder / layout.archive.test_files[0])

@@ -122,10 +122,7 @@ def _folders(root: Path) -> tuple[tuple[str, ...], ImageSplit, ImageSplit]:
     place = {name: number for number, name in enumerate(class_names)}
     strange = sorted(set(_classes(root / "test", test)) - set(place))
     if strange:
-        raise InputError(
-            f"{root / 'test' / strange[0]} holds images of a class that is not in {root / 'train'} "
-            f"({len(class_names)} classes). Give both the same class folders."
-        )
+        raise InputError(f"{root / 'test' / strange[0]} is no class of {root / 'train'}. Give both the same class folders.")
     return (
         class_names,
         ImageSplit([f"train/{name}" for name in train], [place[name] for name in _classes(root / "train", train)]),

@@ -234,9 +234,7 @@ def _save(response: http.client.HTTPResponse, part: Path, have: int, progress: P
             progress(done, total)
     if broken or (total is not None and done < total):
         size = "" if total is None else f" of {total:,}"
-        raise InputError(
-            f"The download broke off after {done:,}{size} bytes{broken}. Run the same command again to continue from there."
-        )
+        raise InputError(f"The download broke off after {done:,}{size} bytes{broken}. Run the command again to continue.")
 
 
 def _check(file: Path, wanted: RemoteFile) -> None:

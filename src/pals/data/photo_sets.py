@@ -51,7 +51,5 @@ def load_parts(root: Path, parts: Sequence[Sequence[str]], *, unused: Sequence[s
     if table.bad:
         first = table.bad[0]
         others = f" (and {len(table.bad) - 1:,} more of {len(every):,})" if len(table.bad) > 1 else ""
-        raise InputError(
-            f"The image {root / first.name} cannot be used: {first.reason}{others}. Unpack the data set again, all of it."
-        )
+        raise InputError(f"The image {root / first.name} cannot be used: {first.reason}{others}. Unpack the data set again.")
     return [within_memory(load_images(root, size, cache=cache, names=part, how=how).images) for part in parts]

@@ -189,10 +189,7 @@ class _TruncationCheck:
     def __call__(self) -> None:
         now = os.fstat(self.file.fileno()).st_size
         if now < self.bytes:
-            raise InputError(
-                f"{self.path} was cut off while it was in use: {now:,} of {self.bytes:,} bytes are left. Write it again and "
-                f"resume."
-            )
+            raise InputError(f"{self.path} was cut off while in use: {now:,} of {self.bytes:,} bytes are left. Write it again.")
 
 
 class SourceSubset(ItemSource):

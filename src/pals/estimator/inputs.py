@@ -93,10 +93,7 @@ class Images:
         """N x channels x height x width, uint8."""
         image_NCHW = _arranged(X, self.channels_last)
         if image_NCHW.shape[1:] != self.shape:
-            raise InputError(
-                f"These pictures have the shape {image_NCHW.shape[1:]} (channels, height, width); those seen in fit had "
-                f"{self.shape}. Bring them to the same size first."
-            )
+            raise InputError(f"These images have the shape {image_NCHW.shape[1:]}, those of fit {self.shape}. Resize them.")
         return torch.from_numpy(np.ascontiguousarray(_bytes(image_NCHW, self.low, self.high)))
 
     def views(self, options: Mapping[str, Any] | None) -> Views:

@@ -164,9 +164,7 @@ def _weights(number: int, row: Any) -> Weights:
     except TypeError:
         raise InputError(f"Row {number} of y, {row!r}, holds something that is not a label. {TARGET_HINT}") from None
     if isinstance(row, list) and len(counted) < len(row):
-        raise InputError(
-            f"Row {number} of y names a label twice. If every entry is one person's answer, make it a tuple; else a set."
-        )
+        raise InputError(f"Row {number} of y names a label twice. Make it a tuple of one answer per person, or a set.")
     for label, weight in counted.items():
         if not (np.isfinite(weight) and weight >= 0):
             raise InputError(f"Row {number} of y gives {label!r} the weight {weight}; weights are finite and not negative.")
@@ -214,10 +212,7 @@ def _refuse_mixed(y: Any) -> None:
     text_N = np.array([isinstance(label, str) for label in labels.tolist()], dtype=bool)
     missing_N = pd.isna(labels)
     if missing_N.any() and (text_N.any() or labels[missing_N][0] is None):
-        raise InputError(
-            f"Row {missing_N.argmax()} of y has no label. Drop it; or give one set of labels per item, empty for this one, and "
-            f"on_empty='all'."
-        )
+        raise InputError(f"Row {missing_N.argmax()} of y has no label. Drop it, or give sets of labels and on_empty='all'.")
     if text_N.any() and not text_N.all():
         raise InputError(f"Row {(~text_N).argmax()} of y is a number while others are text. Use one kind of labels.")
 

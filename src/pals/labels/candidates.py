@@ -44,10 +44,7 @@ class Truth:
         bad = ((label_N < 0) | (label_N >= len(self.class_names))).nonzero().flatten()
         if len(bad):
             row = int(bad[0])
-            raise InputError(
-                f"True label {int(label_N[row])} of item {row} lies outside the {len(self.class_names)} classes "
-                f"(0 to {len(self.class_names) - 1}). Number the classes from 0, or name all of them."
-            )
+            raise InputError(f"True label {int(label_N[row])} of item {row} is none of the {len(self.class_names)} classes.")
 
     @classmethod
     def of(cls, labels: Iterable[int] | Tensor | np.ndarray, class_names: Sequence[str] | None = None) -> Truth:
@@ -110,8 +107,7 @@ class CandidateSets:
         allowed_NC = torch.as_tensor(self.allowed_NC)
         if allowed_NC.ndim != 2 or allowed_NC.shape != (len(self.ids), len(self.class_names)):
             raise InputError(
-                f"The candidate matrix has shape {tuple(allowed_NC.shape)}; expected one row for each of the "
-                f"{len(self.ids)} items and one column for each of the {len(self.class_names)} classes."
+                f"Matrix {tuple(allowed_NC.shape)} is not {len(self.ids)} items x {len(self.class_names)} classes."
             )
         if len(self.class_names) < 2:
             found = f"Only one class ({self.class_names[0]})" if self.class_names else "No class"
@@ -133,9 +129,7 @@ class CandidateSets:
         assert self.frequency_NC is not None
         frequency_NC = self.frequency_NC.to(torch.float32)
         if frequency_NC.shape != self.allowed_NC.shape:
-            raise InputError(
-                f"Vote frequencies have shape {tuple(frequency_NC.shape)}, candidates {tuple(self.allowed_NC.shape)}."
-            )
+            raise InputError(f"Shapes of votes {tuple(frequency_NC.shape)} and sets {tuple(self.allowed_NC.shape)} differ.")
         bad = ~torch.isfinite(frequency_NC).all(dim=1) | (frequency_NC < 0).any(dim=1)
         bad |= (frequency_NC.sum(dim=1) - 1).abs() > 1e-3
         if bad.any():
@@ -225,9 +219,7 @@ class CandidateSets:
         answers = [(v[0], v[1], float(v[2]) if len(v) == 3 else 1.0) for v in votes]
         for item, label, weight in answers:
             if not (weight >= 0 and np.isfinite(weight)):
-                raise InputError(
-                    f"The vote {label!r} for item {item!r} has weight {weight}; weights are finite and not negative."
-                )
+                raise InputError(f"The vote {label!r} for item {item!r} has weight {weight}; give a finite one, not below 0.")
         names_of = tuple(ids) if ids is not None else tuple(dict.fromkeys(item for item, _, _ in answers))
         position = {item: i for i, item in enumerate(names_of)}
         if len(position) < len(names_of):
@@ -285,10 +277,7 @@ class CandidateSets:
 def covered(candidates: CandidateSets, truth: Truth) -> Tensor:
     """For each item, whether its true label is among the candidates."""
     if len(truth) != len(candidates) or truth.class_names != candidates.class_names:
-        raise InputError(
-            f"Truth ({len(truth)} items, {truth.num_classes} classes) and candidates "
-            f"({len(candidates)} items, {candidates.num_classes} classes) do not describe the same data."
-        )
+        raise InputError("Truth and candidates differ in their items or classes: they do not describe the same data.")
     return is_candidate(candidates.allowed_NC, truth.label_N.to(candidates.allowed_NC.device))
 
 

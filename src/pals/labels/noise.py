@@ -124,9 +124,7 @@ def make_candidates(
         raise InputError(f"pair_flip belongs to protocol g4, not {protocol}. Leave it out, or pass protocol='g4'.")
     device = truth.label_N.device
     if generator.device.type != device.type:
-        raise InputError(
-            f"The generator is on {generator.device}, the true labels on {device}; create the generator on the same device."
-        )
+        raise InputError(f"The generator is on {generator.device}, the true labels on {device}; create it on the same device.")
     group_C = _groups(truth, group_C)
     expected = _expected_rate(protocol, partial_rate, noise_rate, truth, group_C)
 
@@ -327,9 +325,7 @@ def _refuse_no_wrong_label(protocol: str, q: float, truth: Truth, count_N: Tenso
     """Refuses settings in which an item must, but cannot, get a wrong label."""
     why = "g3 puts at least one wrong label into every set" if protocol == "g3" else "with noise_rate=1 no true label is left"
     if q == 0:
-        raise InputError(
-            f"Protocol {why}, but with partial_rate=0 none ever enters. Raise partial_rate, or change the protocol."
-        )
+        raise InputError(f"Protocol {why}, but with partial_rate=0 none enters. Raise partial_rate, or change the protocol.")
     if (count_N == 0).any():
         row = int((count_N == 0).int().argmax())
         name = truth.class_names[int(truth.label_N[row])]

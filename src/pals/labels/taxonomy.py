@@ -76,9 +76,7 @@ class Taxonomy:
             while above and above[-1] != parent:
                 above.pop()
             if not above:
-                raise InputError(
-                    "The nodes of a taxonomy must be in depth-first order. Use Taxonomy.from_parents, which orders them."
-                )
+                raise InputError("The nodes of a taxonomy must be in depth-first order, as Taxonomy.from_parents sorts them.")
             above.append(number)
 
     # ---- readers
@@ -110,10 +108,7 @@ class Taxonomy:
         below: dict[str | None, list[str]] = {None: []}
         for node in by_label.values():
             if node.parent is not None and node.parent not in by_label:
-                raise InputError(
-                    f"{node.prefix}{unknown('parent', node.parent, by_label, most=4)} Fix the name, or give it a row of its "
-                    "own, with no parent if it is a root."
-                )
+                raise InputError(f"{node.prefix}{unknown('parent', node.parent, by_label, most=4)} Fix it, or give it a row.")
             below.setdefault(node.parent, []).append(node.label)
         nodes, parents = list[str](), list[int]()
         waiting = [(label, NO_NODE) for label in reversed(below[None])]

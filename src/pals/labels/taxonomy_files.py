@@ -115,9 +115,7 @@ def _paths(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[TaxonomyNod
         while names and not names[-1]:  # a path may end with the separator
             names.pop()
         if "" in names:
-            raise InputError(
-                f"{place}: the path {quoted(line)} has an empty part; name it, or delete one of the {PATH_SEPARATOR!r}."
-            )
+            raise InputError(f"{place}: the path {quoted(line)} has an empty part; name it, or delete a {PATH_SEPARATOR!r}.")
         for name, parent in zip(names, [None, *names[:-1]], strict=True):
             if name not in above or above[name] != parent:
                 yield TaxonomyNode(name, parent, place)  # a second one, under another parent, is refused by Taxonomy.of

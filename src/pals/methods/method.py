@@ -141,10 +141,7 @@ def check_neighbors(neighbors: int, items: int) -> None:
         InputError: for fewer other items than neighbours.
     """
     if neighbors >= items:
-        raise InputError(
-            f"{neighbors} neighbours are to vote, but each of the {items} items has only {items - 1} others. "
-            f"Lower method.neighbors."
-        )
+        raise InputError(f"{neighbors} neighbours are to vote, but an item has only {items - 1}. Lower method.neighbors.")
 
 
 class Method(nn.Module):

@@ -103,10 +103,7 @@ def expected_calibration_error(probability_NC: Tensor, label_N: Tensor, bins: in
         0.0
     """
     if probability_NC.ndim != 2 or label_N.shape != probability_NC.shape[:1] or not len(label_N):
-        raise InputError(
-            f"A calibration error needs probabilities, items by classes, and a label per item; found "
-            f"{tuple(probability_NC.shape)} and {tuple(label_N.shape)}."
-        )
+        raise InputError(f"Probabilities {tuple(probability_NC.shape)}, labels {tuple(label_N.shape)}: give N x C and N.")
     confidence_N, predicted_N = probability_NC.double().max(dim=1)
     gap_N = (predicted_N == label_N).double() - confidence_N
     bin_N = ((confidence_N * bins).ceil().long() - 1).clamp(0, bins - 1)

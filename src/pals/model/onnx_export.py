@@ -100,9 +100,7 @@ def export_onnx(
     onnx = _need("onnx")
     _need("onnxscript")
     if not MIN_OPSET <= opset <= onnx.defs.onnx_opset_version():
-        raise InputError(
-            f"Opset {opset} cannot be written here; give one from {MIN_OPSET} to {onnx.defs.onnx_opset_version()}."
-        )
+        raise InputError(f"Opset {opset} cannot be written: give {MIN_OPSET} to {onnx.defs.onnx_opset_version()}.")
     model = Model.load(run, device="cpu", precision="fp32")
     kind: Numbers = numbers if model.about.is_image else "float32"
     proto = _graph(model, opset, kind)

@@ -46,9 +46,7 @@ class PredictionOptions:
     def check(self, model: Model, run: Path | str) -> None:
         """Refuse options that the classifier does not support."""
         if self.sure is not None and model.about.taxonomy is None:
-            raise InputError(
-                f"sure = {self.sure}: the classifier in {run} has no taxonomy to roll up in. Fit with --taxonomy first."
-            )
+            raise InputError(f"sure = {self.sure}: the classifier in {run} has no taxonomy. Fit with --taxonomy first.")
 
 
 class PredictedPart(NamedTuple):
@@ -165,9 +163,7 @@ def predictions(
                 elif skip_bad:
                     bad.append(BadImage(name, image.reason))
                 else:
-                    raise InputError(
-                        f"{image} Fix or remove this picture, or skip unreadable ones with --skip-bad (skip_bad=True)."
-                    )
+                    raise InputError(f"{image} Fix or remove this picture, or skip it: --skip-bad (skip_bad=True).")
             pixels = np.stack(images) if images else np.empty((0, *model.about.input_shape), dtype=np.uint8)
             frame = prediction_rows(model, options, names, torch.from_numpy(pixels))
             yield PredictedPart(frame, tuple(bad), part.end)
@@ -257,9 +253,7 @@ def _check_inputs(about: Description, stream: Stream) -> int:
         raise InputError(f"The classifier reads vectors of width {shape[0]}: give an .npy file, not {stream.name}.")
     channels, height, width = shape
     if channels != 3 or height != width:
-        raise InputError(
-            f"The classifier reads inputs of {channels} x {height} x {width}, not square colour pictures: give an .npy file."
-        )
+        raise InputError(f"The classifier reads {channels} x {height} x {width}, not square colour images: give an .npy file.")
     return height
 
 
@@ -269,7 +263,4 @@ def _refuse_tiny(folder: Path, names: Sequence[str]) -> None:
     except InputError:
         return  # no image can be read, which is an error when they are decoded
     if side < MIN_SIDE:
-        raise InputError(
-            f"The pictures in {folder} are {side} pixels high or wide, too small to show anything. Give the originals, of at "
-            f"least {MIN_SIDE} pixels."
-        )
+        raise InputError(f"The pictures in {folder} are {side} pixels wide or high; give originals of at least {MIN_SIDE}.")

@@ -70,14 +70,9 @@ class Part:
             object.__setattr__(self, name, tuple(map(kind, getattr(self, name))))
         shape = self.input_shape
         if len(shape) not in (1, 3) or min(shape) < 1 or math.prod(shape) > MAX_INPUT_SIZE:
-            raise InputError(
-                f"The input of {quoted(self.network)} has the shape {quoted(shape)}; give (channels, height, width) or "
-                f"(width,)."
-            )
+            raise InputError(f"The input of {quoted(self.network)} has the shape {quoted(shape)}; give (C, H, W) or (width,).")
         if not len(self.mean) == len(self.std) == shape[0]:
-            raise InputError(
-                f"{len(self.mean)} means and {len(self.std)} deviations for inputs of shape {shape}; give {shape[0]} of each."
-            )
+            raise InputError(f"{len(self.mean)} means and {len(self.std)} deviations for {shape}; give {shape[0]} of each.")
         if not all(map(math.isfinite, (*self.mean, *self.std))) or min(self.std) < 0 or (self.is_image and min(self.std) == 0):
             raise InputError(f"The means and deviations of {quoted(self.network)} must be finite, the deviations above zero.")
 
@@ -273,9 +268,7 @@ class Model:
         kinds = [{name: (x.shape, x.dtype) for name, x in state.items()} for state in (own, tensors)]
         wrong = [name for name in {**own, **tensors} if kinds[0].get(name) != kinds[1].get(name)]
         if wrong:
-            raise InputError(
-                f"{path} does not fit the network that it names: {in_short(wrong[0])} ({len(wrong)} such). Write it again."
-            )
+            raise InputError(f"{path} does not fit its network: {in_short(wrong[0])} ({len(wrong)} such). Write it again.")
         refuse_not_finite(tensors, path)
         with torch.no_grad():
             for name, value in own.items():
@@ -290,9 +283,7 @@ def find_model(run: Path | str) -> Path:
         config = Path(run) / "config.yaml"
         method = read_yaml(config).get("method") if config.is_file() else None
         if isinstance(method, Mapping) and method.get("name") == DAWID_SKENE:
-            raise InputError(
-                f"{run} has no classifier: it was fitted to answers alone (--no-images). Fit the pictures to have one."
-            )
+            raise InputError(f"{run} has no classifier: it was fitted to answers alone (--no-images). Fit the images too.")
         where = f"{run} holds no {FILE_NAME}" if Path(run).is_dir() else f"{run} does not exist"
         raise InputError(f"{where}. Give the folder that `pals fit` or `pals train --encoder` wrote, once it is finished.")
     return path
@@ -325,9 +316,7 @@ def _check_networks(about: Description, network: Network, encoder: Network | Non
     if (encoder is None) != (about.encoder is None):
         raise InputError("An encoder needs a description, and a described encoder must be given.")
     if encoder is not None and about.classifier.input_shape != (encoder.feature_width,):
-        raise InputError(
-            f"The encoder gives features of width {encoder.feature_width}; the classifier reads {about.classifier.input_shape}."
-        )
+        raise InputError(f"{encoder.feature_width} features are encoded; the classifier reads {about.classifier.input_shape}.")
 
 
 def _named_state(network: Network, encoder: Network | None) -> Iterator[tuple[str, Tensor]]:

@@ -29,9 +29,7 @@ def check_backend(backend: Backend) -> None:
     try:
         import faiss  # noqa: F401
     except ImportError:
-        raise InputError(
-            f"The neighbour search {backend!r} needs faiss: {pip_install('faiss')}, or use 'torch' instead."
-        ) from None
+        raise InputError(f"The search {backend!r} needs faiss: {pip_install('faiss')}, or use 'torch'.") from None
 
 
 def search_faiss(data_ND: Tensor, query_MD: Tensor, k: int, metric: str, backend: Backend) -> tuple[Tensor, Tensor]:

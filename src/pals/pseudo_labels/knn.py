@@ -120,10 +120,7 @@ def nearest_to(
     data_ND = _own_rows(features_ND, "features", metric)
     query_MD = _own_rows(queries_MD, "queries", metric).to(data_ND.device)
     if query_MD.shape[1] != data_ND.shape[1]:
-        raise InputError(
-            f"The queries are {query_MD.shape[1]} numbers wide, the features {data_ND.shape[1]}; "
-            "take both from the same network or table."
-        )
+        raise InputError(f"Queries have {query_MD.shape[1]} columns, features {data_ND.shape[1]}; take both from one network.")
     _check_count(k, available=len(data_ND), what=f"there are {len(data_ND)} items to search")
     if metric == "euclidean":
         mean_D = data_ND.mean(dim=0)
@@ -141,9 +138,7 @@ def _own_rows(rows_ND: Tensor, name: str, metric: Metric) -> Tensor:
     try:
         rows_ND = rows_ND.detach().to(torch.float32 if metric == "cosine" else torch.float64, copy=metric == "euclidean")
     except TypeError:  # some kinds of GPU have no float64
-        raise InputError(
-            f"Euclidean distances are measured in float64, which {rows_ND.device.type!r} does not support. Use --device cpu."
-        ) from None
+        raise InputError(f"Euclidean search needs float64, which {rows_ND.device.type!r} lacks. Use --device cpu.") from None
     # Largest entry first, then length: the squares of a row of very large or very small numbers leave the float32 range.
     largest_N1 = torch.linalg.vector_norm(rows_ND, ord=float("inf"), dim=1, keepdim=True)
     bad_N = ~torch.isfinite(largest_N1.flatten())

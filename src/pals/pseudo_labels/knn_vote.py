@@ -345,10 +345,7 @@ def check_candidates(allowed_NC: Tensor, features_ND: Tensor) -> Tensor:
         InputError: for another shape, other numbers, or an empty set; the message names the row.
     """
     if allowed_NC.ndim != 2 or allowed_NC.shape[:1] != features_ND.shape[:1] or allowed_NC.shape[1] == 0:
-        raise InputError(
-            f"The candidate matrix has shape {tuple(allowed_NC.shape)}, the features {tuple(features_ND.shape)}; "
-            "expected one row per item in both and one column per class in the matrix."
-        )
+        raise InputError(f"Candidates {tuple(allowed_NC.shape)}, features {tuple(features_ND.shape)}: give a row per item.")
     allowed_NC = allowed_NC.to(features_ND.device)
     if allowed_NC.dtype != torch.bool:
         _refuse_rows(
@@ -362,10 +359,7 @@ def check_candidates(allowed_NC: Tensor, features_ND: Tensor) -> Tensor:
 
 def _checked_table(table_NC: Tensor, allowed_NC: Tensor, name: str) -> Tensor:
     if table_NC.shape != allowed_NC.shape:
-        raise InputError(
-            f"The {name} have shape {tuple(table_NC.shape)}, the candidates {tuple(allowed_NC.shape)}; "
-            "give one row per item and one column per class."
-        )
+        raise InputError(f"The {name} {tuple(table_NC.shape)} and candidates {tuple(allowed_NC.shape)} must have one shape.")
     table_NC = table_NC.to(device=allowed_NC.device, dtype=torch.float32)
     wrong_N = ~((table_NC >= 0) & torch.isfinite(table_NC)).all(dim=1)
     _refuse_rows(wrong_N, f"of the {name} holds NaN, infinity or a negative number. Pass shares or probabilities.")

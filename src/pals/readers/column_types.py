@@ -126,9 +126,7 @@ def weight_of(value: object) -> float:
 
 def bad_weight(place: str, found: object) -> InputError:
     """The error for a weight that is none."""
-    return InputError(
-        f"{place}: the weight is {quoted(found)}. Weights are numbers from 0 to {MAX_WEIGHT:g}; write 1 for one vote."
-    )
+    return InputError(f"{place}: the weight is {quoted(found)}. Weights are numbers from 0 to {MAX_WEIGHT:g}; one vote is 1.")
 
 
 def flags_in(source: Source, column: str) -> np.ndarray:

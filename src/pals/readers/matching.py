@@ -83,10 +83,7 @@ def match_names(items: Sequence[str], files: Sequence[str]) -> Match:
     paths = {one_spelling(file): number for number, file in enumerate(files)}
     if len(paths) < len(files):
         twice = next(file for number, file in enumerate(files) if paths[one_spelling(file)] != number)
-        raise InputError(
-            f"{twice!r} is listed twice: two pictures, or rows, have this name (an accent may be written in two ways). "
-            f"Rename one of them."
-        )
+        raise InputError(f"{twice!r} is listed twice (perhaps with an accent written in two ways). Rename one of them.")
     names = [one_spelling(item) for item in items]
     file_I = np.array([paths.get(name, -1) for name in names], dtype=np.int64)
     refused_I = np.array([_leads_out(name) for name in names], dtype=bool)

@@ -202,8 +202,7 @@ class Votes:
             count_NC = torch.from_numpy(self._counts())
         except MemoryError:
             raise InputError(
-                f"A table of {len(self.items):,} items and {len(self.class_names):,} classes does not fit into memory. "
-                f"Check which column holds the label, or read fewer files."
+                f"No memory for {len(self.items):,} items x {len(self.class_names):,} classes. Check the label column."
             ) from None
         if use_gold:
             gold_I = torch.from_numpy(self.gold_I)

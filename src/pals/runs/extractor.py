@@ -92,10 +92,7 @@ def network_settings(encoder: str, weights: str | Path | None = None, frozen: bo
         return {"name": encoder, "frozen": frozen, **({} if frozen or path is None else {"weights": str(path)})}
     if encoder.startswith(PREFIX):
         if weights is None:
-            raise InputError(
-                f"Encoder {encoder!r} needs pretrained weights: --weights FILE, or --weights {DOWNLOAD} to let timm download "
-                "its own."
-            )
+            raise InputError(f"Encoder {encoder!r} needs weights: --weights FILE, or --weights {DOWNLOAD} to download timm's.")
         return {"name": encoder, "frozen": frozen, "weights": str(weights)}
     if encoder.endswith(WEIGHT_SUFFIXES):
         path = Path(find_weights(encoder))
@@ -308,10 +305,7 @@ def make_extractor(
     if config.name != PATCHES:
         statistics = input_statistics(replace(config, frozen=True))
         if statistics is None:
-            raise InputError(
-                f"The network {config.name!r} has no pretrained weights to encode images with: name one of `pals encoders`, "
-                "or give network.weights."
-            )
+            raise InputError(f"Network {config.name!r} has no pretrained weights: give network.weights, or an encoder.")
         return FeatureExtractor(config.name, size, statistics, frozen_network(config, size, seed) if config.frozen else None)
     name = patches_name(mirror)
     sample = FeatureExtractor(name, size, Normalisation((), ()), None).pixels(

@@ -167,10 +167,7 @@ class Run:
         config = self.config
         network = self.network if config.network.frozen else config.network
         if len(source.train.shape) != 3:
-            raise InputError(
-                f"Encoder {network.name!r} looks at pictures, but the items of {source.name} are vectors: leave out --encoder "
-                "(network.frozen, network.adapt)."
-            )
+            raise InputError(f"Encoder {network.name!r} reads images, but {source.name} has vectors: leave out --encoder.")
         self._patches_mark = f"{mark} {network.name} {config.seed}"
         saved = read_features(folder, self._patches_mark) if folder is not None and network.name == PATCHES else None
         learned = None if saved is None else saved.learned
@@ -292,9 +289,7 @@ def candidates_for(config: RunConfig, dataset: Dataset) -> tuple[CandidateSets, 
         return CandidateSets.from_truth(dataset.truth, ids), None
     if dataset.votes is not None:
         for key, value in data.drawing.items() if isinstance(data, DataConfig) else ():
-            raise InputError(
-                f"Setting data.{key} = {value!r}: the candidates of {data.name} are people's answers; leave this out."
-            )
+            raise InputError(f"Setting data.{key} = {value!r}: the candidates of {data.name} are people's answers; drop it.")
         return dataset.votes, None
     assert isinstance(data, DataConfig) and dataset.truth is not None
     rates: dict[str, Any] = {"partial_rate": data.partial_rate, "noise_rate": data.noise_rate}

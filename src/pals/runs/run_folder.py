@@ -83,10 +83,7 @@ def data_mark(inputs: Inputs, candidates: CandidateSets) -> str:
 def refuse_other_data(folder: Path, mark: str) -> None:
     """Refuse data with another fingerprint than the run's. Folders of early versions have none."""
     if read_about(folder).get("data_mark", mark) != mark:
-        raise InputError(
-            f"{folder} holds a run on different items or candidate sets. Give the data it was started with (--data-dir), "
-            f"or choose another --out."
-        )
+        raise InputError(f"{folder} holds a run on other items or candidates. Give its --data-dir, or choose another --out.")
 
 
 def check_base(base: Path, runs: str) -> None:

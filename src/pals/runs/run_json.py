@@ -21,10 +21,7 @@ def read_about(folder: Path) -> dict[str, Any]:
 def refuse_strange(folder: Path) -> None:
     """Refuse a folder that is not a run's, or has a newer format. Folders of early versions have no number."""
     if not (folder / "config.yaml").exists():
-        raise InputError(
-            f"{folder} is not a run folder: it has no config.yaml. Give the folder that `pals train` or `pals fit` wrote "
-            "(their --out)."
-        )
+        raise InputError(f"{folder} is not a run folder: it has no config.yaml. Give the --out of `pals train` or `pals fit`.")
     found = read_about(folder).get("format", RUN_FORMAT)
     if not isinstance(found, int) or found > RUN_FORMAT:
         raise InputError(

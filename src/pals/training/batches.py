@@ -111,7 +111,4 @@ def check_inputs(items: Items, expected: int) -> None:
     bad_N = torch.cat(bad) if bad else torch.zeros(0, dtype=torch.bool)
     if bad_N.any():
         row = int(bad_N.int().argmax())
-        raise InputError(
-            f"{int(bad_N.sum())} of {expected} items hold NaN or infinity; the first is {items.ids[row]!r}. "
-            f"Drop them, or fill the gaps."
-        )
+        raise InputError(f"{int(bad_N.sum())} of {expected} items hold NaN or infinity, first {items.ids[row]!r}. Drop them.")

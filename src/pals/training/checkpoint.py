@@ -59,9 +59,7 @@ def load_checkpoint(path: Path, settings: Mapping[str, Any] | None = None, migra
     """
     content = _read(path)
     if not isinstance(content, dict) or content.get("format") != CHECKPOINT_FORMAT:
-        raise InputError(
-            f"{path} is not a checkpoint of this version (format {CHECKPOINT_FORMAT}). Delete it to start the run again."
-        )
+        raise InputError(f"{path} is no checkpoint of this version (format {CHECKPOINT_FORMAT}). Delete it to start again.")
     for key in ("settings", "state"):
         if not isinstance(content.get(key), dict):
             raise incomplete(path, key, content)
@@ -105,10 +103,7 @@ def _read(path: Path) -> Any:
         reason = "it holds Python objects besides tensors, which are never run"
     except Exception as error:  # damaged files raise errors of many types
         reason = str(error) if type(error) is ValueError else "torch cannot read it"
-    raise InputError(
-        f"The checkpoint {path} cannot be read ({reason}). It is truncated, damaged or not a checkpoint: "
-        f"{CHECKPOINT_HINT.lower()}."
-    )
+    raise InputError(f"The checkpoint {path} cannot be read ({reason}). {CHECKPOINT_HINT}.")
 
 
 def refuse_other_settings(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

@@ -323,7 +323,4 @@ def _connect() -> None:
     except (dist.DistError, ValueError) as error:  # a port that is no number, or too large, is a ValueError
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         reason = "it is in use" if "EADDRINUSE" in str(error) else str(error).splitlines()[0].rstrip(".")
-        raise InputError(
-            f"The processes of this run cannot meet at {address}: {reason}. Choose another port (torchrun --master-port, or "
-            f"the variable MASTER_PORT)."
-        ) from None
+        raise InputError(f"The processes cannot meet at {address}: {reason}. Choose another MASTER_PORT.") from None

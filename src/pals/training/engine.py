@@ -68,9 +68,7 @@ def find_device(name: str) -> torch.device:
     except RuntimeError:
         raise unknown("device", name, ("auto", "cpu", "cuda", "cuda:0", "mps")) from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(
-            f"Device {name!r}: this machine shows {torch.cuda.device_count()} CUDA devices. Use --device cpu or auto."
-        )
+        raise InputError(f"Device {name!r}: there are {torch.cuda.device_count()} CUDA devices here. Use --device cpu or auto.")
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise InputError("Device 'mps': this machine has no Apple GPU that torch can use. Use --device cpu or auto.")
     if device.type not in ("cpu", "cuda", "mps"):
@@ -83,9 +81,7 @@ def _shared_device(device: torch.device, ranks: Ranks) -> torch.device:
     if device.type == "cpu":
         return device
     if device.type != "cuda" or device.index is not None:
-        raise InputError(
-            f"Device {str(device)!r} is one device, but this run has {ranks.size} processes. Use --device cpu or cuda."
-        )
+        raise InputError(f"Device {str(device)!r} is one, but {ranks.size} processes need one each. Use --device cpu or cuda.")
     if ranks.local >= torch.cuda.device_count():
         raise InputError(
             f"Process {ranks.rank} of {ranks.size} finds no GPU of its own: this machine shows {torch.cuda.device_count()}. "
@@ -340,9 +336,7 @@ class Engine:
             yield
         except torch.OutOfMemoryError:
             free, total = torch.cuda.mem_get_info(self.device)
-            raise InputError(
-                f"The GPU's memory ({total / 2**30:.0f} GiB, {free / 2**30:.1f} free) is too small. {hint}"
-            ) from None
+            raise InputError(f"The GPU memory ({total / 2**30:.0f} GiB, {free / 2**30:.1f} free) is full. {hint}") from None
 
     def free_memory(self) -> None:
         """Free captured graphs and torch's cache of device memory."""

@@ -186,10 +186,7 @@ def _checked(images: Encodable) -> Inputs | ImagePaths:
     if not isinstance(images, ImagePaths):
         axes = (1, 3) if isinstance(images, Tensor) else (1,)  # where the channels may be
         if images.dtype != torch.uint8 or images.ndim != 4 or 3 not in [images.shape[axis] for axis in axes]:
-            raise InputError(
-                f"An encoder reads uint8 pictures (N x 3 x height x width); found {images.dtype} of shape "
-                f"{tuple(images.shape)}."
-            )
+            raise InputError(f"An encoder reads uint8 pictures (N x 3 x H x W); found {images.dtype} {tuple(images.shape)}.")
         if isinstance(images, Tensor) and images.shape[1] != 3:
             images = images.movedim(3, 1)
     if _side(images) < MIN_SIDE:

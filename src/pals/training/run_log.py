@@ -24,9 +24,7 @@ class RunLog:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(line)
         except OSError as error:
-            raise InputError(
-                f"Could not write {self.path}: {error.strerror or error}. Make room and run the same command again."
-            ) from None
+            raise InputError(f"Could not write {self.path}: {error.strerror or error}. Make room and run again.") from None
 
     def clear(self) -> None:
         write_text(self.path, "")

@@ -93,9 +93,7 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
         path, equals, text = assignment.partition("=")
         keys = path.strip().split(".")
         if not equals or not all(keys):
-            raise InputError(
-                f"Cannot read the setting {quoted(assignment)}; write it as section.key=value, for example train.lr=0.05."
-            )
+            raise InputError(f"Cannot read the setting {quoted(assignment)}; write section.key=value, such as train.lr=0.05.")
         place = result
         for key in keys[:-1]:
             place = place.setdefault(key, {})
@@ -174,9 +172,7 @@ def _check_size(value: Any, where: str) -> None:
         waiting += inside
         count += len(inside)
         if count > MAX_YAML_VALUES:
-            raise InputError(
-                f"Cannot read {where}: it stands for more than {MAX_YAML_VALUES:,} values. Write them without `*`."
-            )
+            raise InputError(f"Cannot read {where}: it stands for over {MAX_YAML_VALUES:,} values. Write them without `*`.")
 
 
 def _copy(value: Any) -> Any:

@@ -140,9 +140,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """A JSON file that holds one object."""
     value = read_json(path)
     if not isinstance(value, dict):
-        raise InputError(
-            f"{path} should hold a JSON object; found {type(value).__name__}. Restore it from a copy, or delete it."
-        )
+        raise InputError(f"{path} should hold a JSON object, not a {type(value).__name__}. Restore it, or delete it.")
     return value
 
 

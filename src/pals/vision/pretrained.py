@@ -183,9 +183,7 @@ def find_encoder(name: str, *, weights: str | None = None, images: Tensor | None
     if name.startswith(PREFIX):
         return _timm(name, weights)
     if weights is not None:
-        raise InputError(
-            f"Encoder {name!r} has weights of its own; drop weights={weights!r}, or give that file as the encoder."
-        )
+        raise InputError(f"Encoder {name!r} has its own weights: drop weights={weights!r}, or give it as the encoder.")
     if name in ENCODERS:
         return _known(ENCODERS[name])
     if name.endswith(WEIGHT_SUFFIXES) or "/" in name:
@@ -296,9 +294,7 @@ def _fits(name: str, found: Mapping[str, tuple[int, ...]]) -> bool:
 
 def _timm(name: str, weights: str | None) -> Encoder:
     if weights is None:
-        raise InputError(
-            f"Encoder {name!r} needs pretrained weights. Give a file, or weights='{DOWNLOAD}' to let timm download its own."
-        )
+        raise InputError(f"Encoder {name!r} needs weights: give a file, or weights='{DOWNLOAD}' to download timm's.")
     size = native_size(name)
     network = build_timm(name, (3, size, size), 2, weights=weights)
     sha256 = None if weights == DOWNLOAD else file_sha256(Path(weights))

@@ -191,7 +191,7 @@ def test_vector_views() -> None:
 
 
 def test_what_cannot_be_done_is_said() -> None:
-    for name, images, message in (("stron", photos(32, 32, 20), "did you mean 'strong'"), ("eval", digits(2), "made for 3")):
+    for name, images, message in (("stron", photos(32, 32, 20), "did you mean 'strong'"), ("eval", digits(2), "the views 3")):
         with pytest.raises(InputError, match=message):
             CIFAR.make(name, images, seeded())
     with pytest.raises(InputError, match="Unknown strong view 'cifr'"):
@@ -227,7 +227,7 @@ def test_vectors_have_another_view_in_place_of_it() -> None:
     assert torch.equal(views.make("bare", inputs, seeded()), views.make("strong", inputs, seeded()))
     with pytest.raises(InputError, match="Unknown view 'strnog': did you mean 'strong'"):
         views.including({"other": MethodView(lambda steps: steps.flip, vectors="strnog")})
-    with pytest.raises(InputError, match="defines a view 'weak', but the data set has one of that name"):
+    with pytest.raises(InputError, match="both define a view 'weak'"):
         views.including({"weak": MethodView(lambda steps: steps.flip)})
 
 

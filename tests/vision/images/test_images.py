@@ -121,7 +121,7 @@ def test_folders_without_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(InputError, match=r"Cannot read the folder .*: Permission denied"):
+    with pytest.raises(InputError, match=r"Cannot read folder .*: Permission denied"):
         list_images(tmp_path)
 
 

@@ -285,8 +285,8 @@ def test_norm_without_momentum_is_refused() -> None:
         ("resnet18", (32, 32, 3), "channels last"),
         ("resnet18", (3, 0, 32), "no pixel"),
         ("mlp", (0,), "feature vectors"),
-        ("convnet9", (3, 27, 32), "at least 28 pixels.*'small-cnn'"),
-        ("densenet121", (3, 7, 7), "at least 8 pixels"),
+        ("convnet9", (3, 27, 32), "28 pixels.*'small-cnn'"),
+        ("densenet121", (3, 7, 7), "needs 8 pixels"),
         ("resnet-18", (3, 32, 32), "Unknown network 'resnet-18': did you mean 'resnet18'"),
     ],
 )

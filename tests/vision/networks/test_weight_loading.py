@@ -231,7 +231,7 @@ def test_damaged_file_is_named(tmp_path: Path, suffix: str, damage: str) -> None
         ({"epoch": 3, "loss": 0.1}, "holds no weights, but the keys epoch, loss"),
         ({}, r"holds no weights, but an empty dictionary\. Save"),
         ({"epoch": 3, "state_dict": {}}, r"holds no weights, but an empty dictionary\. Save"),
-        ({"state_dict": {}, "args": argparse.Namespace(lr=0.1)}, "holds Python objects besides tensors"),
+        ({"state_dict": {}, "args": argparse.Namespace(lr=0.1)}, "holds Python objects"),
     ],
 )
 def test_file_with_something_else(tmp_path: Path, content: Any, message: str) -> None:

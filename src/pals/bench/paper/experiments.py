@@ -225,9 +225,7 @@ def no_experiment(name: str, known: Iterable[str]) -> InputError:
     """The error for an unknown name; there are too many names to list them all."""
     near = get_close_matches(name, list(known), n=1, cutoff=0.5)
     hint = f": did you mean {near[0]!r}?" if near else "."
-    return InputError(
-        f"No recipe is called {name!r}{hint} `pals recipes` lists all; `pals bench` takes patterns too: '*/pals'."
-    )
+    return InputError(f"No recipe is called {name!r}{hint} See `pals recipes`; `pals bench` takes patterns, such as '*/pals'.")
 
 
 def select(

@@ -206,9 +206,7 @@ class SavedShard(ArrowShard):
         try:
             import datasets
         except ImportError:
-            raise InputError(
-                f"{self.path} was saved by Hugging Face datasets, which is not installed: {pip_install('datasets')}."
-            ) from None
+            raise InputError(f"{self.path} needs Hugging Face datasets: {pip_install('datasets')}.") from None
         with self.damage():
             found = datasets.load_from_disk(str(self.path))
         if isinstance(found, datasets.DatasetDict):

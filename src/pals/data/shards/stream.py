@@ -129,9 +129,7 @@ class Stream:
                     yield StreamPart(chunk, StreamPosition(number, item))
             except BadShardError as error:
                 if not skip_bad:
-                    raise InputError(
-                        f"{error} Fetch or write this shard again, or leave it out with --skip-bad (skip_bad=True)."
-                    ) from None
+                    raise InputError(f"{error} Fetch this shard again, or leave it out: --skip-bad (skip_bad=True).") from None
                 yield StreamPart(Chunk((), ()), StreamPosition(number + 1, 0), (BadImage(error.name, error.reason),))
 
 
@@ -143,9 +141,7 @@ def _shards(path: Path) -> list[Shard]:
     if path.suffix in SHARD_TYPES and not path.is_dir():
         return [SHARD_TYPES[path.suffix](path)]
     if path.name.endswith(COMPRESSED):
-        raise InputError(
-            f"{path} is compressed and could not be resumed in the middle: decompress it to a plain .tar file first."
-        )
+        raise InputError(f"{path} is compressed and could not be resumed. Decompress it to a plain .tar file.")
     if not path.exists():
         raise InputError(f"{path} does not exist. {SHARD_HINT}")
     if path.is_dir():

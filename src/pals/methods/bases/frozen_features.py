@@ -74,9 +74,7 @@ def patch_features(ctx: Context, items: int, device: torch.device) -> Tensor:
     rows_M = torch.randperm(items, generator=generator)[:PATCH_IMAGES].to(device)
     flat = ctx.outputs(pixels, rows_M=rows_M).features
     if len(pixels.shape) != 3:
-        raise InputError(
-            "Patches are cut from images, but these items are feature vectors. Choose other features than 'patches'."
-        )
+        raise InputError("Patches are cut from images, but the items are vectors. Choose other features than 'patches'.")
     network = learned_patches(flat.cpu().reshape(-1, *pixels.shape), generator)
     return ctx.outputs(_Patches(network).to(device)).features
 

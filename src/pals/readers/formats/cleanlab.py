@@ -18,7 +18,5 @@ def read_cleanlab(source: Source, columns: Columns) -> Table:
     for code, name in enumerate(table.label.names):
         if not re.fullmatch(r"[0-9]+(\.0*)?", str(name).strip()) and str(name).strip() not in ("", "nan", "NaN"):
             where = table.place(table.label.first_row(code))
-            raise InputError(
-                f"{where}: {quoted(name)} is not a class number. If cells hold names: --format wide (format='wide')."
-            )
+            raise InputError(f"{where}: {quoted(name)} is not a class number. For names: --format wide (format='wide').")
     return table

@@ -92,9 +92,7 @@ class Views:
         """These views and a method's own. Raises `InputError` if two have the same name."""
         taken = sorted(set(own) & set(self.table))
         if taken:
-            raise InputError(
-                f"The method defines a view {taken[0]!r}, but the data set has one of that name. Rename the method's view."
-            )
+            raise InputError(f"The method and the data set both define a view {taken[0]!r}. Rename the method's.")
         more = {name: view.images(self.steps) if self.steps else self._find(view.vectors) for name, view in own.items()}
         return Views({**self.table, **more}, self.finish, self.steps)
 
@@ -131,10 +129,7 @@ class Standardize:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         if inputs.shape[1] != len(self.scale):
-            raise InputError(
-                f"Inputs of shape {tuple(inputs.shape)} have {inputs.shape[1]} channels or features; "
-                f"the views were made for {len(self.scale)}."
-            )
+            raise InputError(f"Inputs {tuple(inputs.shape)} have {inputs.shape[1]} channels, the views {len(self.scale)}.")
         device = inputs.device
         if device not in self._on_device:
             self._on_device[device] = self.scale.to(device), self.shift.to(device)

@@ -101,9 +101,7 @@ def _files(folder: Path) -> Iterator[str]:
                     elif entry.is_file(follow_symlinks=False) or (entry.is_symlink() and not _may_block(entry)):
                         yield name
         except OSError as error:
-            raise InputError(
-                f"Cannot read the folder {printable(str(path))}: {error.strerror or error}. Make it readable or move it away."
-            ) from None
+            raise InputError(f"Cannot read folder {printable(str(path))}: {error.strerror or error}. Fix its rights.") from None
         links.sort()
 
 

@@ -47,9 +47,7 @@ def build_network(name: str, input_shape: tuple[int, ...], num_classes: int) -> 
         return build_timm(name, tuple(input_shape), num_classes)
     network = NETWORKS.find(name)(tuple(input_shape), num_classes)
     if not isinstance(network, Network) or not isinstance(getattr(network, "classifier", None), nn.Linear):
-        raise InputError(
-            f"The network {name!r} must be a pals.Network whose `classifier` is an nn.Linear; found {type(network)}."
-        )
+        raise InputError(f"The network {name!r} must be a pals.Network with an nn.Linear `classifier`; found {type(network)}.")
     return network
 
 
@@ -59,10 +57,7 @@ def _for_images(name: str, make: Callable[[int, int], Network], smallest: int = 
     def build(input_shape: tuple[int, ...], num_classes: int) -> Network:
         channels, side = _channels_and_side(name, input_shape)
         if side < smallest:
-            raise InputError(
-                f"Network {name!r} needs images of at least {smallest} pixels a side; found shape {input_shape}. "
-                "Enlarge them, or choose 'small-cnn'."
-            )
+            raise InputError(f"Network {name!r} needs {smallest} pixels a side, not {input_shape}. Enlarge, or 'small-cnn'.")
         return make(channels, num_classes)
 
     return build
@@ -96,9 +91,7 @@ def _channels_and_side(name: str, input_shape: tuple[int, ...]) -> tuple[int, in
     if min(input_shape) < 1:
         raise InputError(f"Network {name!r} reads images; shape {input_shape} holds no pixel.")
     if width in (1, 3, 4) and channels > 4:
-        raise InputError(
-            f"Images of shape {input_shape} seem to have their channels last. Put them first: (channels, height, width)."
-        )
+        raise InputError(f"Images {input_shape} seem to have channels last. Give (channels, height, width).")
     return channels, min(height, width)
 
 

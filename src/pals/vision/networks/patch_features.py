@@ -112,9 +112,7 @@ def learn_patches(network: PatchNetwork, x: Tensor, generator: torch.Generator, 
     """Fill the network from `samples` patches of standardised images (N x channels x height x width)."""
     channels, height, width = x.shape[1:]
     if min(height, width) < MIN_PATCH_SIDE:
-        raise InputError(
-            f"Images of {height} x {width} pixels are too small to cut patches from; at least {MIN_PATCH_SIDE} a side."
-        )
+        raise InputError(f"Images of {height} x {width} pixels are too small for patches; at least {MIN_PATCH_SIDE} a side.")
 
     def whole(limit: int) -> Tensor:
         return torch.randint(limit, (samples, 1, 1, 1), generator=generator)

@@ -74,9 +74,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         while prefix := next((p for p in PREFIXES if name.startswith(p)), ""):
             name = name.removeprefix(prefix)
         if name in result and not name.startswith(FOREIGN_HEAD):
-            raise InputError(
-                f"{path} holds {quoted(name)} twice, under different prefixes. Save one model's `state_dict()` alone."
-            )
+            raise InputError(f"{path} holds {quoted(name)} twice, by prefix. Save one model's `state_dict()` alone.")
         result[name] = value
     return result
 
@@ -92,10 +90,7 @@ def _read(path: Path) -> Any:
         raise InputError(f"Cannot read the weights file {path}: {error.strerror or error}.") from None
     except Exception as error:  # readers of damaged files fail in many ways: zip, pickle, header, end of file
         if "Unsupported global" in str(error):
-            raise InputError(
-                f"{path} holds Python objects besides tensors; reading them could run untrusted code. "
-                "Save the `state_dict()` of the model alone."
-            ) from None
+            raise InputError(f"{path} holds Python objects, which could run code. Save only the `state_dict()`.") from None
         raise InputError(f"{path} is damaged or not a checkpoint. Get or save it again as .pt, .pth or .safetensors.") from None
 
 
@@ -128,9 +123,7 @@ def _check_fit(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Pat
     parts = [("missing", missing), ("unexpected", unexpected), ("of another shape", shapes)]
     faults = [f"{kind}: {_some(names)}" for kind, names in parts if names]
     if faults:
-        raise InputError(
-            f"The weights in {path} do not fit the network; {'; '.join(faults)}. {_hint(missing, unexpected, shapes)}"
-        )
+        raise InputError(f"Weights in {path} do not fit the network; {'; '.join(faults)}. {_hint(missing, unexpected, shapes)}")
 
 
 def _check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
