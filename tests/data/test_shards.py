@@ -321,7 +321,9 @@ def test_bad_shards_are_named(tmp_path: Path) -> None:
     cut = tmp_path / "1.tar"
     cut.write_bytes(cut.read_bytes()[: cut.read_bytes().index(b"0008.cls")])
     stream = Stream.of(str(tmp_path / "{0..3}.tar"))
-    with pytest.raises(InputError, match=re.escape(str(cut)) + r": the tar file is cut off.*Fetch this shard again.*--skip-bad"):
+    with pytest.raises(
+        InputError, match=re.escape(str(cut)) + r": the tar file is cut off.*Fetch this shard again.*--skip-bad"
+    ):
         names_of(stream)
     assert names_of(stream, skip_bad=True) == [f"{number:04}" for number in (*range(8), *range(10, 15))]
     bad = [bad for stretch in stream.parts(3, skip_bad=True) for bad in stretch.bad]

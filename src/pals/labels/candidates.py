@@ -44,7 +44,8 @@ class Truth:
         bad = ((label_N < 0) | (label_N >= len(self.class_names))).nonzero().flatten()
         if len(bad):
             row = int(bad[0])
-            raise InputError(f"True label {int(label_N[row])} of item {row} is none of the {len(self.class_names)} classes.")
+            found = f"True label {int(label_N[row])} of item {row} is none of the {len(self.class_names)} classes"
+            raise InputError(f"{found}. Number the classes from 0, or name all of them.")
 
     @classmethod
     def of(cls, labels: Iterable[int] | Tensor | np.ndarray, class_names: Sequence[str] | None = None) -> Truth:

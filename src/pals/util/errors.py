@@ -14,7 +14,7 @@ class InputError(ValueError):
     ...     Truth.of([0, 3], ["cat", "dog"])
     ... except InputError as error:
     ...     print(error)
-    True label 3 of item 1 lies outside the 2 classes (0 to 1). Number the classes from 0, or name all of them.
+    True label 3 of item 1 is none of the 2 classes. Number the classes from 0, or name all of them.
     """
 
 
