@@ -39,6 +39,23 @@ class AnswerOptions:
         Option("File of true labels (item, label), for all items or some. Used only to grade the result."),
     ] = None
     device: Annotated[str | None, Option("Device to use: auto, cpu, cuda, cuda:1 or mps.", key="engine.device")] = None
+    second_column: Annotated[str | None, Option("Column with the second choice, or several: second,third.", panel=ANSWERS)] = (
+        None
+    )
+    percent_column: Annotated[
+        str | None,
+        Option("Column with the stated probability of the answer, or several: of the second choice, too.", panel=ANSWERS),
+    ] = None
+    possible_column: Annotated[str | None, Option("Column with all possible labels: newt|frog.", panel=ANSWERS)] = None
+    impossible_column: Annotated[str | None, Option("Column with the impossible labels.", panel=ANSWERS)] = None
+    notation: Annotated[
+        str | None,
+        Option(
+            "How to read newt>frog and newt:70 in a cell: ranked, percent or plain (default: detected).",
+            key="data.notation",
+            panel=ANSWERS,
+        ),
+    ] = None
     encoding: Annotated[
         str | None,
         Option("Text encoding of the answers if not UTF-8, e.g. cp1252.", key="data.encoding", panel=ANSWERS),
@@ -139,9 +156,10 @@ def run_settings(options: AnswerOptions) -> dict[str, Any]:
     """The options that were given, as `settings` of `pals.fit` and `pals.update`."""
     settings: dict[str, Any] = {"data": {}, **settings_from(options)}
     data = {key: value for key, value in settings["data"].items() if value != []}
-    columns = {"item": options.item_column, "annotator": options.annotator_column, "label": options.label_column}
+    roles = ("item", "annotator", "label", "second", "percent", "possible", "impossible")
+    columns = {role: name for role in roles if (name := getattr(options, f"{role}_column")) is not None}
     if any(columns.values()):
-        data["columns"] = {role: name for role, name in columns.items() if name is not None}
+        data["columns"] = columns
     if options.classes:
         data["class_names"] = tuple(name.strip() for name in options.classes.split(","))
     network = {key: str(value) if isinstance(value, Path) else value for key, value in settings.get("network", {}).items()}

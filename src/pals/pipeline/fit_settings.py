@@ -136,7 +136,7 @@ def update_settings(run: Path, earlier: Path, votes: Sequence[str], given: Mappi
     Raises:
         InputError: The folder is no finished run, or a setting cannot be changed by an update.
     """
-    known = {"data.taxonomy", "data.trust_review", *OLD_KEYWORDS["update"].values()}
+    known = {"data.notation", "data.taxonomy", "data.trust_review", *OLD_KEYWORDS["update"].values()}
     for section, values in given.items():
         for key in values if isinstance(values, Mapping) else ("",):
             if f"{section}.{key}".strip(".") not in known:
@@ -155,6 +155,7 @@ def update_settings(run: Path, earlier: Path, votes: Sequence[str], given: Mappi
         "votes": tuple(votes),
         "columns": {},
         "format": None,
+        "notation": None,
         "encoding": None,
         "trusted": (),  # their answers are gold in votes.csv
         "taxonomy": tree_of(run),

@@ -64,6 +64,7 @@ def read_votes(
     encoding: str | Sequence[str | None] | None = None,
     limits: Limits | None = None,
     taxonomy: Taxonomy | str | Path | None = None,
+    notation: str | None = None,
 ) -> Votes:
     """Read all answers from a file, several files, or a folder (of CVAT files, or with a metadata file).
 
@@ -80,6 +81,8 @@ def read_votes(
         limits: How much a file may claim to hold; by default from PALS_MAX_CELLS and PALS_MAX_BYTES.
         taxonomy: A tree, or a file with one, whose leaves are the classes. A label may then be any node: an inner one stands
             for all leaves below it. `class_names`, if given too, selects the leaves to keep.
+        notation: Whether labels such as "deer>dog" ("ranked") and "deer:70" ("percent") are read as rankings and percentages;
+            "plain": they are names; by default the labels show it.
 
     Returns:
         The answers, with a `summary` of what was read and what was skipped.
@@ -122,7 +125,15 @@ def read_votes(
         names = [format or detect(source, known) for source, known in sources]
         tables = [READERS[name](source, known) for name, (source, known) in zip(names, sources, strict=True)]
         together = ", ".join(dict.fromkeys(names))
-        return build(tables, together, class_names=class_names, no_answer=no_answer, separator=separator, taxonomy=tree)
+        return build(
+            tables,
+            together,
+            class_names=class_names,
+            no_answer=no_answer,
+            separator=separator,
+            taxonomy=tree,
+            notation=notation,
+        )
     except MemoryError:
         files = ", ".join(str(source.path) for source, _ in sources[:3])
         raise InputError(f"{files}: there is not enough memory to read it. Close other programs, or split the file.") from None

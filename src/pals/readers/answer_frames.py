@@ -10,7 +10,8 @@ import pandas as pd
 
 from pals.labels.cells import DONT_KNOW, MISSING, join_labels, split_labels
 from pals.readers.column_types import WHOLE
-from pals.readers.graded_answers import maybe_graded, percent_texts
+from pals.readers.graded_answers import percent_texts
+from pals.readers.graded_notation import maybe_graded
 from pals.readers.taxonomy_answers import node_of_groups
 from pals.readers.times import written
 from pals.readers.unsure_answers import unmarked

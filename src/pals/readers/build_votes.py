@@ -12,10 +12,12 @@ import pandas as pd
 from pals.labels.cells import MISSING, split_labels
 from pals.labels.taxonomy import Taxonomy
 from pals.readers.column_types import WHOLE
+from pals.readers.graded_checks import settle_grades
+from pals.readers.graded_notation import Notation
 from pals.readers.joined_rows import JoinedRows
 from pals.readers.matching import is_plain, one_spelling
 from pals.readers.read_summary import ReadSummary, some
-from pals.readers.reader_table import Coded, SkippedRows, Table, objects
+from pals.readers.reader_table import Coded, Grades, SkippedRows, Table, objects
 from pals.readers.unsure_answers import UnsureMarks
 from pals.readers.votes import ROW_COLUMNS, Votes
 from pals.readers.warnings import input_warnings
@@ -25,6 +27,9 @@ from pals.util.words import how_many, quoted
 AMBIGUOUS_MISSING = frozenset({"None", "N/A", "n/a", "null", "NULL"})
 """Texts for an empty cell that an annotator may have written as a label."""
 
+Label = tuple[str, bool, int, float, bool]
+"""A label of a cell: its class, whether it is sure, its rank and probability, and whether others share the probability."""
+NO_LABEL: Label = ("", True, 0, np.nan, False)
 NO_ITEM = "no item is named"
 TIMES_OF_ITEMS = "Times are not read: all answers to an item have the same one, as if it were the item's"
 
@@ -37,6 +42,7 @@ def build(
     no_answer: Collection[str],
     separator: str | None,
     taxonomy: Taxonomy | None = None,
+    notation: str | None = None,
 ) -> Votes:
     """Join all tables.
 
@@ -47,6 +53,7 @@ def build(
         no_answer: Words for "don't know".
         separator: Text between several labels in one cell; None: a cell is one label.
         taxonomy: Tree whose leaves are the classes; a label may be any node.
+        notation: How ">" and ":" in labels are read (`Notation`).
 
     Raises:
         InputError: A label is not among the classes, or there is no answer.
@@ -66,6 +73,10 @@ def build(
         for table, found in zip(tables, parts, strict=True)
     ]
     ambiguous = sorted({name for found in parts for names in found for name in names} & AMBIGUOUS_MISSING & blank)
+    each = zip(tables, written, strict=True)
+    signs = Notation([pieces for table, cells in each if not table.as_written for pieces in cells], given, notation)
+    graded = [_graded(table, cells, signs) for table, cells in zip(tables, written, strict=True)]
+    written = [[one.names for one in cells] for cells in graded]
     if taxonomy is not None:
         written = [[[taxonomy.by_path.get(name, name) for name in pieces] for pieces in cells] for cells in written]
     for table, cells in zip(tables, written, strict=True):
@@ -73,7 +84,16 @@ def build(
     marks = UnsureMarks((name for cells in written for pieces in cells for name in pieces), declared, no_answer, taxonomy)
     _refuse_unknown_as_class(taxonomy.leaves if taxonomy is not None else class_names or (), marks)
     kept = frozenset(declared)
-    clean = [_with_labels(_with_names(table), cells, marks, blank, kept) for table, cells in zip(tables, written, strict=True)]
+    clean = [
+        _with_labels(
+            _with_names(table),
+            [one._replace(names=names) for one, names in zip(cells, pieces, strict=True)],
+            marks,
+            blank,
+            kept,
+        )
+        for table, cells, pieces in zip(tables, graded, written, strict=True)
+    ]
     item, items = _union([table.item for table in clean], [name for table in tables for name in _lone(table)])
     annotator, annotators = _union([table.annotator for table in clean])
     label, labels = _union([table.label for table in clean])
@@ -85,6 +105,7 @@ def build(
     joined.drop((joined.label_R < 0) & ~joined.unknown_R, f"no answer ({words})")
     annotators, without_answers = joined.number_annotators(annotators)
     unknown_U2 = joined.take_unknown()
+    settle_grades(joined, classes)
     times_dropped = joined.drop_times_of_items()
     gold_I = joined.take_gold(len(items), len(classes))
     joined.drop_repeats(len(classes))
@@ -98,7 +119,7 @@ def build(
     if without_answers:
         names = some(without_answers, len(without_answers))
         notes.append(f"{how_many(len(without_answers), 'annotator')} without any answer, not counted ({names})")
-    notes += [*marks.notes(), *([TIMES_OF_ITEMS] if times_dropped else [])]
+    notes += [*signs.notes(), *marks.notes(), *([TIMES_OF_ITEMS] if times_dropped else [])]
     if ambiguous:
         notes.append(f"{', '.join(map(repr, ambiguous))}: read as no answer; if it is a class, name all classes with --classes")
     summary = ReadSummary(
@@ -176,22 +197,48 @@ def _pieces(cell: str, names: Sequence[str], given: Collection[str], blank: Coll
     return [name for name in names if name not in blank]
 
 
+def _graded(table: Table, cells: Sequence[list[str]], signs: Notation) -> list[Grades]:
+    """The labels of each different cell with their ranks and percentages."""
+    if table.as_written or not (signs.is_on("ranked") or signs.is_on("percent")):
+        return [Grades(names, [0] * len(names), [np.nan] * len(names)) for names in cells]
+    found = []
+    for code, names in enumerate(cells):
+        try:
+            found.append(signs.read(names, ranks=table.rank_R is None, percents=table.percent_R is None))
+        except InputError as error:
+            raise InputError(f"{table.place(table.label.first_row(code))}: {error}") from None
+    return found
+
+
 def _with_labels(
-    table: Table, written: Sequence[Sequence[str]], marks: UnsureMarks, blank: frozenset[str], kept: Collection[str]
+    table: Table, written: Sequence[Grades], marks: UnsureMarks, blank: frozenset[str], kept: Collection[str]
 ) -> Table:
     """With one label per row, without its mark: a cell of several labels becomes several rows of one answer, and so does a node
     of the taxonomy.
 
     Args:
         table: The answers as written.
-        written: The labels in each different cell.
+        written: The labels in each different cell, with their grades.
         marks: The labels that are marked as unsure.
         blank: Names that are no label.
         kept: Names that stay as they are.
     """
-    known_L = [[name for name in pieces if not marks.is_unknown(name)] for pieces in written]
-    doubt_L = np.array([len(known) < len(pieces) for known, pieces in zip(known_L, written, strict=True)] + [False])
-    labels_L = [marks.labels(known) for known in known_L]
+    of_name = {
+        name: None if marks.is_unknown(name) else marks.labels([name])
+        for name in {name for cell in written for name in cell.names}
+    }
+    labels_L, doubt_L = [], np.zeros(len(written) + 1, dtype=bool)
+    for code, cell in enumerate(written):
+        labels: list[Label] = []
+        for name, rank, percent in zip(*cell, strict=True):
+            below = of_name[name]
+            if below is None:
+                doubt_L[code] = True
+            elif percent != percent:
+                labels += [(label, sure, rank, np.nan, False) for label, sure in below]
+            else:
+                labels += [(label, sure, rank, percent / len(below), len(below) > 1) for label, sure in below]
+        labels_L.append(labels if marks.taxonomy is None else list(dict.fromkeys(labels)))
     table = replace(table, answer_R=_answers(table), grouped=table.answer_R is None or bool((table.answer_R < 0).all()))
     count_L = np.array([len(labels) for labels in labels_L] + [0], dtype=np.int64)
     code_R = table.label.code_R
@@ -205,11 +252,16 @@ def _with_labels(
         table = table.take(row_E)
     else:
         label_E = code_R
-        labels = [labels[0] if labels else ("", True) for labels in labels_L]
-    if table.percent_R is not None:  # of several labels in one cell, or a node of the taxonomy
-        table = replace(table, percent_R=table.percent_R / np.maximum(count_L[code_R], 1))
-    sure_E = ~doubt_L[code_R] & np.array([*(sure for _, sure in labels), True])[label_E]
-    names = [name for name, _ in labels]
+        labels = [labels[0] if labels else NO_LABEL for labels in labels_L]
+    names = [label[0] for label in labels]
+    _, sures, ranks, percents, shared = zip(*labels, NO_LABEL, strict=True)
+    sure_E = ~doubt_L[code_R] & np.array(sures)[label_E]
+    if any(ranks):
+        table = replace(table, rank_R=np.array(ranks)[label_E])
+    if table.percent_R is not None:  # of several labels in one cell, or of a node of the taxonomy
+        table = replace(table, percent_R=table.percent_R / np.maximum(count_L[code_R], 1), joint_R=count_L[code_R] > 1)
+    elif not np.isnan(percents).all():
+        table = replace(table, percent_R=np.array(percents)[label_E], joint_R=np.array(shared)[label_E])
     numbers = [WHOLE.sub(r"\1", name) for name in names]
     if all(re.fullmatch("[0-9]+", number) for number in numbers if number):
         names = [name if name in kept else number for name, number in zip(names, numbers, strict=True)]

@@ -13,6 +13,7 @@ import pandas as pd
 from pals.readers.column_types import names_in
 from pals.readers.columns import KNOWN, Columns, plain
 from pals.readers.formats.wide import columns_unlike_others
+from pals.readers.graded_columns import SETS, flags_of, usual_roles
 from pals.readers.source import Source
 from pals.util.errors import InputError
 from pals.util.words import in_short, listed, quoted
@@ -115,6 +116,8 @@ def _table(source: Source, columns: Columns) -> str:
     if (starts_with_items or "item" in chosen) and len(names) > 1 and not has & {"annotator", "label", "candidates"}:
         _check_wide(source, columns)
         return "wide"
+    if "item" in has and chosen & {"possible", "impossible"}:
+        return "long"
     missing = {"item", "label"} - has
     if len(missing) == 1:
         _ask_for_column(source, columns, *missing)
@@ -127,12 +130,16 @@ def _ask_for_column(source: Source, columns: Columns, role: str) -> None:
     names = [name for name in source.names if plain(name) not in taken and name not in (*columns.values(), *source.repeated)]
     if not source.is_parquet:  # whose columns may hold more than names
         names = [name for name in names if not _is_numeric(names_in(source, name).names)] or names
+    roles = usual_roles(names) if role == "label" else {}
+    names = [name for name in names if name != roles.get("percent")] or names
     if names:
+        best = roles.get("label", names[0])
+        also = f", and perhaps {flags_of(roles)}" if roles.keys() & {"second", *SETS} and best != roles.get("second") else ""
         more = ", ..." if len(names) > MAX_LISTED_COLUMNS else ""
-        among, first = ", ".join(in_short(name, 40) for name in names[:MAX_LISTED_COLUMNS]), quoted(names[0], 40)
+        among, first = ", ".join(in_short(name, 40) for name in names[:MAX_LISTED_COLUMNS]), quoted(best, 40)
         source.refuse(
             f"which column holds {COLUMN_ROLES[role]}: {among}{more}?",
-            f"Add --{role}-column {shlex.quote(in_short(names[0], 40))} (columns={{{role!r}: {first}}}).",
+            f"Add --{role}-column {shlex.quote(in_short(best, 40))}{also} (columns={{{role!r}: {first}}}).",
         )
 
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 
 import numpy as np
 import pandas as pd
-
-STATED = re.compile(
-    r"(?P<label>.*\S)(?:\s*:\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<sign>%?)|\s+(?P<percent>\d+(?:\.\d+)?)\s*%)", re.DOTALL
-)
-"""A label with a percentage: "deer:70", "deer:0.7", "deer 70%"."""
 
 
 def shares_of_labels(answer_R: np.ndarray, rank_R: np.ndarray, percent_R: np.ndarray) -> np.ndarray:
@@ -36,11 +30,6 @@ def shares_of_labels(answer_R: np.ndarray, rank_R: np.ndarray, percent_R: np.nda
     part = 1 / (place_R[open_] * np.bincount(group)[group])
     share_R[open_] = rest_A[answer_R[open_]] * part / np.bincount(answer_R[open_], part)[answer_R[open_]]
     return share_R
-
-
-def maybe_graded(name: str) -> bool:
-    """Whether a name could be read as a ranking or as a label with a percentage."""
-    return ">" in name or STATED.fullmatch(name) is not None
 
 
 def percent_texts(percent_R: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import pandas as pd
 from pals.readers.reader_table import SkippedRows, Table
 from pals.readers.votes import ROW_COLUMNS
 
+OTHER_COLUMNS = ("gold_R", "audit_R", "joint_R", "unknown_R", "table_R", "row_R")
 REPEATED_ANSWER = "the same person's same answer again"
 UNKNOWN_AND_ANSWER = '"don\'t know" of a person who does give an answer'
 GOLD_UNCLEAR = "a gold answer with several labels, or against another one for the same item"
@@ -27,6 +28,7 @@ class JoinedRows:
     rank_R: np.ndarray
     percent_R: np.ndarray
     audit_R: np.ndarray
+    joint_R: np.ndarray
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class JoinedRows:
             ("rank_R", 0),
             ("percent_R", np.nan),
             ("audit_R", False),
+            ("joint_R", False),
         ):
             columns = [getattr(table, name) for table in tables]
             full = [np.full(n, default) if column is None else column for column, n in zip(columns, rows, strict=True)]
@@ -61,8 +64,15 @@ class JoinedRows:
         self.may_repeat = len(tables) > 1 or not all(table.grouped for table in tables)
 
     def keep(self, mask_R: np.ndarray) -> None:
-        for name in (*ROW_COLUMNS, "gold_R", "audit_R", "unknown_R", "table_R", "row_R"):
+        for name in (*ROW_COLUMNS, *OTHER_COLUMNS):
             setattr(self, name, getattr(self, name)[mask_R])
+
+    def add_labels(self, row_E: np.ndarray, label_E: np.ndarray) -> None:
+        """Add to the answers of these rows labels without a rank."""
+        for name in (*ROW_COLUMNS, *OTHER_COLUMNS):
+            setattr(self, name, np.append(getattr(self, name), getattr(self, name)[row_E]))
+        rows = len(self.label_R) - len(row_E)
+        self.label_R[rows:], self.rank_R[rows:], self.percent_R[rows:], self.joint_R[rows:] = label_E, 0, np.nan, False
 
     def drop(self, mask_R: np.ndarray, reason: str) -> None:
         """Leave these rows out and count them."""

@@ -16,6 +16,9 @@ from pals.readers.times import durations_of, times_of
 ROW_ARRAYS = ("answer_R", "weight_R", "gold_R", "sure_R", "time_R", "seconds_R", "rank_R", "percent_R", "audit_R")
 """Columns of a `Table` that may be None."""
 
+IMPOSSIBLE = -1
+"""Rank of a label that an answer excludes."""
+
 
 def objects(values: Sequence[object] | np.ndarray) -> np.ndarray:
     """A one-dimensional array of Python objects, also of lists and texts."""
@@ -47,6 +50,14 @@ class Coded(NamedTuple):
     def first_row(self, code: int) -> int:
         """The first row that holds this name."""
         return int((self.code_R == code).argmax())
+
+
+class Grades(NamedTuple):
+    """The labels of one answer or cell with the rank of each, 0 for none, and its probability, NaN for none."""
+
+    names: list[str]
+    rank: list[int]
+    percent: list[float]
 
 
 def no_annotators(rows: int) -> Coded:
@@ -131,6 +142,7 @@ class Table:
     notes: tuple[str, ...] = ()
 
     grouped: bool = False  # set by `build` where `answer_R` was None
+    joint_R: np.ndarray | None = None  # set by `build` where labels share a percentage
     unknown_R: np.ndarray | None = None  # set by `build` where the label was one of the words for "don't know"
 
     def take(self, index: np.ndarray) -> Table:
@@ -224,6 +236,7 @@ class Records:
         seconds: object = None,
         joins: bool = False,
         answer_id: str | None = None,
+        graded: Grades | None = None,
     ) -> None:
         """Add one answer as written in the file.
 
@@ -240,6 +253,7 @@ class Records:
             seconds: How many seconds it took, as written.
             joins: Whether it belongs to the annotator's other rows for the item.
             answer_id: With `joins`: only to the rows with the same id.
+            graded: Ranks and probabilities of the labels.
         """
         answer = -1 if joins else self.answers
         if joins and answer_id:
@@ -247,7 +261,10 @@ class Records:
         for number, label in enumerate(labels or [None]):
             label_weight = weight if weights is None else weights[number]
             label_sure = sure if isinstance(sure, bool) else sure[number]
-            self.rows.append((item, annotator, label, answer, label_weight, gold, label_sure, time, seconds, place))
+            grade = (
+                (0, np.nan) if graded is None or number >= len(graded.names) else (graded.rank[number], graded.percent[number])
+            )
+            self.rows.append((item, annotator, label, answer, label_weight, gold, label_sure, time, seconds, place, *grade))
         self.answers += 1
 
     def skip(self, reason: str, place: int | str, item: str | None = None) -> None:
@@ -278,8 +295,8 @@ class Records:
             splits: Whether one label may be several with a separator between them.
             require_times: Whether a time that is not understood is an error.
         """
-        columns = list(zip(*self.rows, strict=True)) or [()] * 10
-        items, annotators, labels, answers, weights, golds, sures, times, seconds, places = columns
+        columns = list(zip(*self.rows, strict=True)) or [()] * 12
+        items, annotators, labels, answers, weights, golds, sures, times, seconds, places, ranks, percents = columns
 
         def place(row: int) -> str:
             return f"{self.path}, {self.unit} {places[row]}"
@@ -297,6 +314,8 @@ class Records:
             weight_R=np.array(weights, dtype=np.float64),
             gold_R=np.array(golds, dtype=bool),
             sure_R=np.array(sures, dtype=bool),
+            rank_R=np.array(ranks) if any(ranks) else None,
+            percent_R=None if np.isnan(percents).all() else np.array(percents),
             time_R=time_R,
             seconds_R=seconds_R,
             classes=None if classes is None else tuple(classes),

@@ -91,6 +91,8 @@ class VotesConfig:
     "With a taxonomy: a result is rolled up to the deepest node with a higher probability than this."
     separator: str | None = "|"
     "Between several labels in one cell."
+    notation: Literal["ranked", "percent", "plain"] | None = None
+    "How `newt>frog` and `newt:70` in a cell are read; by default the labels show it."
     dont_know: tuple[str, ...] = ()
     'Further words for "don\'t know", beside those of docs/formats.md.'
     encoding: str | None = None

@@ -101,6 +101,7 @@ def _read(config: VotesConfig, begins: Earlier | None) -> Votes:
         class_names=config.class_names,
         no_answer=NO_ANSWER.union(config.dont_know),
         separator=config.separator,
+        notation=config.notation,
         encoding=[*(None for _ in earlier), *(config.encoding for _ in config.votes)],
         taxonomy=config.taxonomy,
     )

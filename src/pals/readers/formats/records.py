@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -12,8 +13,9 @@ import numpy as np
 
 from pals.readers.column_types import bad_weight, weight_of
 from pals.readers.columns import KNOWN, Columns, find, not_read, plain
+from pals.readers.graded_columns import SETS, choice_columns, graded_labels, record_percents
 from pals.readers.json_values import kind, labels_of, text_of
-from pals.readers.reader_table import Coded, Records, Table, no_annotators
+from pals.readers.reader_table import Coded, Grades, Records, Table, no_annotators
 from pals.readers.source import Source
 from pals.readers.unsure_answers import SURE_ROLES, attributes_sure, check_sureness, sure_of
 from pals.util.errors import InputError
@@ -62,8 +64,9 @@ def _read(source: Source, columns: Columns, unit: str, rows: list[tuple[int, Any
         if not isinstance(row, dict):
             source.refuse(f"{unit} {place} holds {kind(row)}, not an object", 'Write {"item": ..., "label": ...}.')
     names = list(dict.fromkeys(key for _, row in rows for key in row))
+    choices, columns = choice_columns(columns, names, source)
     found = find(names, columns, RECORD_ROLES, source)
-    if "item" not in found or not {"votes", "label", "candidates"} & found.keys():
+    if "item" not in found or not {"votes", "label", "candidates", *SETS} & (found.keys() | choices.keys()):
         missing = "one of label, candidates, votes" if "item" in found else "item"
         source.refuse(
             f"no key for {missing}; found: {listed(names)}",
@@ -73,8 +76,9 @@ def _read(source: Source, columns: Columns, unit: str, rows: list[tuple[int, Any
         values = [row.get(found[role]) for _, row in rows]
         if not check_sureness(found, columns, role, values, lambda number: f"{source.path}, {unit} {rows[number][0]}"):
             del found[role]
-    notes = not_read(names, found.values())
-    if set(found) <= {"item", "annotator", "label"}:
+    notes = not_read(names, {*found.values(), *chain.from_iterable(choices.values())})
+    percents = record_percents(rows, choices.get("percent", ()), lambda place: f"{source.path}, {unit} {place}")
+    if not choices and set(found) <= {"item", "annotator", "label"}:
         by_role = {role: [row.get(name) for _, row in rows] for role, name in found.items()}
         if all(set(map(type, values)) <= {str, NoneType} for values in by_role.values()):  # whole columns at once
             return Table(
@@ -89,14 +93,16 @@ def _read(source: Source, columns: Columns, unit: str, rows: list[tuple[int, Any
     records = Records(source.path, unit)
     for place, row in rows:
         try:
-            _add(records, row, found, place, f"{source.path}, {unit} {place}")
+            _add(records, row, found, place, f"{source.path}, {unit} {place}", graded_labels(row, found, choices, percents))
         except TypeError as error:  # from text_of
             source.refuse(f"{unit} {place} has {error} where a name belongs", "A name is a text or a number.")
     return records.table(notes=notes, require_times="time" in columns)
 
 
-def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], place: int, where: str) -> None:
-    """Add the answers of one record."""
+def _add(
+    records: Records, row: Mapping[str, Any], found: Mapping[str, str], place: int, where: str, graded: Grades | None
+) -> None:
+    """Add the answers of one record, with the choices in `graded`."""
 
     def cell(role: str) -> Any:
         return row.get(found[role]) if role in found else None
@@ -120,14 +126,15 @@ def _add(records: Records, row: Mapping[str, Any], found: Mapping[str, str], pla
         records.add(
             item,
             text_of(cell("annotator")),
-            labels_of(cell("candidates") if label is None else label),
+            labels_of(cell("candidates") if label is None else label) if graded is None else graded.names,
             place,
             weight=weight,
             sure=sure,
             time=cell("time"),
             seconds=cell("seconds"),
             gold=bool(is_gold),
-            joins=label is not None,
+            joins=label is not None and (graded is None or not any(graded.rank)),
+            graded=graded,
             answer_id=text_of(cell("answer_id")),
         )
     if cell("gold") is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 
@@ -48,7 +50,8 @@ def columns_unlike_others(source: Source, columns: Columns) -> list[str]:
     if len(annotators) < 2:
         return []
     row_R, annotator_R, label = _cells(source, annotators)
-    words = pd.Series([str(name).casefold().split("|") for name in label.names], dtype=object).explode().str.strip(" ?")
+    words = pd.Series([re.split("[|>]", str(name).casefold()) for name in label.names], dtype=object).explode()
+    words = words.str.replace(r"\s*:\s*[\d.]+\s*%?\s*$", "", regex=True).str.strip(" ?")  # a ranking, a percentage
     words = words.str.replace(WHOLE, r"\1", regex=True)
     number_L = pd.Series(pd.factorize(words)[0], index=words.index)
     pairs = pd.DataFrame({"code": label.code_R, "annotator": annotator_R}).drop_duplicates()
