@@ -35,7 +35,7 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.undo()  # the path, before packages are looked for again
     for table in TABLES:
         table.forget(PROGRAM)
-        table.look_again()
+        table.forget_entry_points()
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
     for table in TABLES:
-        table.look_again()
+        table.forget_entry_points()
     yield folder
     for path in folder.glob("*.py"):
         sys.modules.pop(path.stem, None)
@@ -132,7 +132,7 @@ def test_who_forgot_the_file_is_told(pals: Command) -> None:
         ('import pals\npals.METHODS["m"] = 3\n', "line 2: The method 'm' is 3, not a subclass of pals.Method."),
         ('import pals\npals.READERS["m"] = 3\n', "The reader 'm' is 3, not a function read(source, columns)."),
         ('import pals\npals.NETWORKS["m"] = 3\n', "The network 'm' is 3, not a function build(input_shape, num_classes)."),
-        ('import pals\npals.DATASETS["m"] = pals.Items\n', "function load(data_dir=None) nor a subclass of pals.Loader."),
+        ('import pals\npals.DATASETS["m"] = pals.Items\n', "neither load(data_dir=None) nor a subclass of pals.Loader."),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_used_is_one_sentence(pals: Command, tmp_path: Path, text: str, message: str) -> None:

@@ -152,9 +152,9 @@ class Terminal(Monitor):
         return self.reporter.showing()
 
     def follow(self, title: str, run: TrainingRun, after_epoch: AfterEpoch) -> None:
-        with stopping_after_epoch(self.reporter) as asked:
+        with stopping_after_epoch(self.reporter) as stop_requested:
             shown = self.reporter.begin(title, run.config.train.epochs, run.resumed_at, selected_words)
-            for record in run.epochs(None, asked):
+            for record in run.epochs(None, stop_requested):
                 shown.record(record)
                 after_epoch(record)
 

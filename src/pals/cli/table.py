@@ -24,12 +24,12 @@ figure_app = typer.Typer(help="Draw figures from runs and tables.", no_args_is_h
 app.add_typer(figure_app, name="figure")
 
 FORMATS = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".json": "json"}
-PICTURES = (".png", ".svg", ".pdf")
+FIGURE_ENDINGS = (".png", ".svg", ".pdf")
 DEFAULT_RUNS = Path("runs/bench")
 
 Runs = Annotated[Path, typer.Option(help="Folder written by `pals bench`, or a file of records (.jsonl).")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Show runs shortened to this many epochs; never mixed with full ones.")]
-Picture = Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")]
+FigureFile = Annotated[Path, typer.Option(help="File to write: .png, .svg or .pdf.")]
 
 
 @app.command()
@@ -97,7 +97,7 @@ def figure_selected(
 
     if out.suffix.lower() == ".csv":
         if len(runs) > 1:
-            raise InputError("A table of curves holds one run; name one, or choose a picture as --out.")
+            raise InputError("A table of curves holds one run; name one, or choose a figure as --out.")
         write_text(out, to_csv(runs[0]))
     else:
         points = paper_points(runs, paper)
@@ -110,7 +110,7 @@ def figure_ablation(
     part: Annotated[
         str | None, typer.Argument(help='"Mix-up and CR", K, r, delta, Backbone or "Eq. 1"; all by default.')
     ] = None,
-    out: Picture = Path("ablation.png"),
+    out: FigureFile = Path("ablation.png"),
     runs: Runs = DEFAULT_RUNS,
     epochs: Epochs = None,
 ) -> None:
@@ -130,7 +130,7 @@ def figure_speed(
     name: Annotated[
         str, typer.Option("--table", help="Table: noisy-comparison, partial-check or any other.")
     ] = "noisy-comparison",
-    out: Picture = Path("speed.png"),
+    out: FigureFile = Path("speed.png"),
     runs: Runs = DEFAULT_RUNS,
     epochs: Epochs = None,
     plugin: Plugin = None,
@@ -203,15 +203,15 @@ def _form(given: str | None, out: Path | None) -> str:
     if given is None:
         if out is None:
             return "rich"
-        if ending not in (*FORMATS, *PICTURES):
-            raise InputError(f"--out {out}: name a --format, or a file that ends in {', '.join((*FORMATS, *PICTURES))}.")
+        if ending not in (*FORMATS, *FIGURE_ENDINGS):
+            raise InputError(f"--out {out}: name a --format, or a file that ends in {', '.join((*FORMATS, *FIGURE_ENDINGS))}.")
         return FORMATS.get(ending, "figure")
     if given not in known:
         raise unknown("format", given, known)
     if given == "rich" and out is not None:
         raise InputError("--format rich is for the screen; choose markdown, latex, csv, json or figure for a file.")
-    if given == "figure" and ending not in PICTURES:
-        raise InputError(f"--format figure needs an --out that ends in {', '.join(PICTURES)}.")
+    if given == "figure" and ending not in FIGURE_ENDINGS:
+        raise InputError(f"--format figure needs an --out that ends in {', '.join(FIGURE_ENDINGS)}.")
     return given
 
 
@@ -244,7 +244,7 @@ def _all(form: str, runs: Path, epochs: int | None, out: Path | None, standalone
     if form == "markdown":
         return reproduction_page(runs, out or Path("reproduction.md"), epochs)
     if form == "figure":
-        raise InputError("--all has no picture; draw one table at a time.")
+        raise InputError("--all has no figure; draw one table at a time.")
     made = all_tables(runs, epochs, out)
     if form != "rich":
         return _text(made, form, standalone)
@@ -273,10 +273,10 @@ def _draw_table(made: ResultTable, out: Path | None) -> None:
     if made.name == "figure2":
         raise InputError("Figure 2 is drawn from the folders of its runs: `pals figure selected RUN...`.")
     if made.entries["paper_mean"].isna().all():
-        picture = speed_figure(made)
+        figure = speed_figure(made)
     else:
-        picture = bars(made) if made.row_groups or made.quantity == "seconds" else heat_map(made)
-    save(picture, out)
+        figure = bars(made) if made.row_groups or made.quantity == "seconds" else heat_map(made)
+    save(figure, out)
     say(f"Written: {out}")
 
 

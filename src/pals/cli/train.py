@@ -62,8 +62,8 @@ def demo(
                 about = run.describe()
                 console.print(_intro(about, "handwritten digits"), highlight=False)
             shown = reporter.begin(f"{name:8} seed {number}", run.config.train.epochs, run.resumed_at)
-            with stopping_after_epoch(reporter) as asked:
-                for record in run.epochs(None, asked):
+            with stopping_after_epoch(reporter) as stop_requested:
+                for record in run.epochs(None, stop_requested):
                     shown.record(record)
             accuracies.setdefault(name, []).append(100 * run.summary()["test_accuracy"])
     keep = ("items", "mean_set_size", "nominal_noise", "effective_noise", "engine")
@@ -174,10 +174,10 @@ def train(
                     say(remark)
             if run.resumed_at:
                 say(f"{folder}: continuing after epoch {run.resumed_at}.")
-            with Reporter(console).showing() as reporter, stopping_after_epoch(reporter) as asked:
+            with Reporter(console).showing() as reporter, stopping_after_epoch(reporter) as stop_requested:
                 title = f"{run_config.method_name} seed {run_config.seed}"
                 shown = reporter.begin(title, run_config.train.epochs, run.resumed_at)
-                for record in run.epochs(stop_after, asked):
+                for record in run.epochs(stop_after, stop_requested):
                     shown.record(record)
         if ranks.is_first:
             _print_scores(summarise_seeds(base, folders))

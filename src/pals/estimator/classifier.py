@@ -183,7 +183,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with _own_randomness(engine, seed):
             trainer = self._trainer(inputs, target, engine, seed)
             records = self._train(trainer)
-            self._keep(trainer, target)
+            self._store_results(trainer, target)
         self.n_iter_ = trainer.progress.total
         self.loss_curve_ = [record["loss"] for record in records if record["loss"] is not None]
         return self
@@ -200,7 +200,13 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return predicted_N
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The accuracy for plain labels y; for candidates the share of predictions among them (covering rate)."""
+        """The accuracy for plain labels; for candidates the share of predictions among them (covering rate).
+
+        Args:
+            X: inputs of N items.
+            y: labels or candidates, in any form that `fit` takes.
+            sample_weight: N weights; by default all are 1.
+        """
         column_N = self.predict_proba(X).argmax(axis=1)
         allowed_NC = read_target(y, self.classes_, lenient=True).allowed_NC
         check_consistent_length(column_N, allowed_NC, sample_weight)
@@ -325,7 +331,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # ---- fitted attributes
 
-    def _keep(self, trainer: Trainer, target: Target) -> None:
+    def _store_results(self, trainer: Trainer, target: Target) -> None:
         method = trainer.method
         output = trainer.infer(method.predictor, trainer.inputs)
         posterior_NC = method.posterior()

@@ -53,7 +53,16 @@ class StratifiedCandidateKFold(BaseCrossValidator):  # type: ignore[misc]
         return self.n_splits
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(rows to train on, rows to test on) of each fold; `groups` are ignored."""
+        """Rows to train on and rows to test on, fold by fold.
+
+        Args:
+            X: inputs of N items, or None.
+            y: their candidates, in any form that a classifier takes.
+            groups: ignored.
+
+        Raises:
+            InputError: if there are fewer items than folds.
+        """
         allowed_NC = read_target(y, lenient=True).allowed_NC
         if X is not None:
             check_consistent_length(X, allowed_NC)
@@ -113,7 +122,13 @@ def covering_scorer(estimator: Any, X: Any, y: Any) -> float:
 
 
 def approximate_scorer(estimator: Any, X: Any, y: Any) -> float:
-    """The accuracy as estimated from the candidates and the classifier's probabilities; arguments as in `covering_scorer`."""
+    """The accuracy as estimated from the candidates and the classifier's probabilities.
+
+    Args:
+        estimator: a fitted classifier.
+        X: inputs of N items.
+        y: their candidates, in any form that a classifier takes.
+    """
     return float(approximate_accuracy(*_both(estimator, X, y)))
 
 

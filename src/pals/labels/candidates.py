@@ -49,7 +49,15 @@ class Truth:
 
     @classmethod
     def of(cls, labels: Iterable[int] | Tensor | np.ndarray, class_names: Sequence[str] | None = None) -> Truth:
-        """From class numbers; the default names of the classes are "0", "1", ..."""
+        """From class numbers.
+
+        Args:
+            labels: a class number per item, from 0.
+            class_names: of all classes; by default "0", "1", ... up to the largest label.
+
+        Raises:
+            InputError: if a label is no class number.
+        """
         label_N = _whole_numbers(labels if isinstance(labels, (Tensor, np.ndarray)) else list(labels))
         if class_names is None:
             class_names = default_names(int(label_N.max()) + 1 if len(label_N) else 0)
@@ -192,7 +200,9 @@ class CandidateSets:
         for item, set_ in zip(names_of, labels, strict=True):
             if isinstance(set_, str):
                 raise InputError(f"The candidates of item {item!r} are the text {set_!r}; put them into a list of labels.")
-        rows, columns, names = _look_up([(i, label) for i, set_ in enumerate(labels) for label in set_], names_of, class_names)
+        rows, columns, names = _label_columns(
+            [(i, label) for i, set_ in enumerate(labels) for label in set_], names_of, class_names
+        )
         allowed_NC = torch.zeros(len(labels), len(names), dtype=torch.bool)
         allowed_NC[rows, columns] = True
         return _fill_empty(allowed_NC, None, names_of, names, on_empty)
@@ -229,7 +239,7 @@ class CandidateSets:
         for item, label, _ in answers:
             if item not in position:
                 raise InputError(f"A vote {label!r} names item {item!r}, which is not among the {len(names_of)} items.")
-        rows, columns, names = _look_up([(position[item], label) for item, label, _ in answers], names_of, class_names)
+        rows, columns, names = _label_columns([(position[item], label) for item, label, _ in answers], names_of, class_names)
         count_NC = torch.zeros(len(names_of), len(names), dtype=torch.float64)
         count_NC.index_put_((rows, columns), torch.tensor([w for _, _, w in answers], dtype=torch.float64), accumulate=True)
         total_N1 = count_NC.sum(dim=1, keepdim=True)
@@ -276,7 +286,15 @@ class CandidateSets:
 
 
 def covered(candidates: CandidateSets, truth: Truth) -> Tensor:
-    """For each item, whether its true label is among the candidates."""
+    """For each item, whether its true label is among the candidates.
+
+    Args:
+        candidates: of N items.
+        truth: of the same items.
+
+    Raises:
+        InputError: if they differ in their items or classes.
+    """
     if len(truth) != len(candidates) or truth.class_names != candidates.class_names:
         raise InputError("Truth and candidates differ in their items or classes: they do not describe the same data.")
     return is_candidate(candidates.allowed_NC, truth.label_N.to(candidates.allowed_NC.device))
@@ -329,7 +347,7 @@ def _names_or_numbers(ids: Sequence[str] | None, count: int) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _look_up(
+def _label_columns(
     pairs: list[tuple[int, str | int]], ids: tuple[str, ...], class_names: Sequence[str] | None
 ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     """(row, label) pairs to rows, columns and the class names; labels may be names or, all of them, numbers."""

@@ -23,6 +23,10 @@ def split_labels(cell: str, separator: str) -> list[str]:
 
     Backslashes count only right before a separator: two of them are one of the label's own, and an odd one makes the separator
     part of the label.
+
+    Args:
+        cell: as written.
+        separator: between labels.
     """
     if "\\" not in cell or "\\" in separator:
         return cell.split(separator)

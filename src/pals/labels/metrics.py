@@ -46,14 +46,25 @@ def score_predictions(logits_NC: Tensor, truth: Truth) -> dict[str, float]:
 
 
 def grade_selection(selected_N: Tensor, label_N: Tensor, truth: Truth) -> dict[str, int]:
-    """How many items are selected, and how many of them with their true label."""
+    """How many items are selected, and how many of them with their true label.
+
+    Args:
+        selected_N: items trained on, bool.
+        label_N: label each is trained on.
+        truth: of the same items.
+    """
     right_N = selected_N & (label_N == truth.label_N.to(label_N.device))
     selected, correct = torch.stack([selected_N.sum(), right_N.sum()]).tolist()
     return {"selected": int(selected), "correct": int(correct)}
 
 
 def posterior_histogram(posterior_NC: Tensor, truth: Truth | None) -> dict[str, list[int]]:
-    """Histogram of each item's largest posterior in `BINS` bins: `right` and `wrong` items, or `all` if there is no truth."""
+    """Histogram of each item's largest posterior in `BINS` bins: `right` and `wrong` items, or `all` if there is no truth.
+
+    Args:
+        posterior_NC: probabilities of the classes.
+        truth: of the same items; None if it is not known.
+    """
     top_N, label_N = posterior_NC.max(dim=1)
     bin_N = (top_N * BINS).long().clamp(0, BINS - 1)
     if truth is None:
@@ -64,7 +75,12 @@ def posterior_histogram(posterior_NC: Tensor, truth: Truth | None) -> dict[str, 
 
 
 def accuracy_of(probability_NC: np.ndarray, truth: Truth) -> float:
-    """Share of items whose likeliest class is the true one; of n equally likely classes each counts 1/n."""
+    """Share of items whose likeliest class is the true one; of n equally likely classes each counts 1/n.
+
+    Args:
+        probability_NC: probabilities of the classes.
+        truth: of the same items.
+    """
     top_NC = probability_NC >= probability_NC.max(axis=1, keepdims=True) - 1e-9
     right_N = top_NC[np.arange(len(truth)), truth.label_N.numpy()] / top_NC.sum(axis=1)
     return float(right_N.mean())

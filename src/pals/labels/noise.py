@@ -18,6 +18,9 @@ m is the number of wrong labels that an item may get and w = 1-(1-q)^m the chanc
 With groups (super-classes) all wrong labels come from the group of the true one; a class alone in its group keeps its
 true label in g1, g2 and g4.
 
+References: g1 Wang et al. 2022, arXiv 2201.08984, and Saravanan et al. 2024, arXiv 2402.04835; g2 Lian et al. 2022, arXiv
+2211.04774, and Xu et al. 2023, arXiv 2301.12077; g3 Qiao et al. 2023 (ICML); g4 Shi et al. 2023, arXiv 2302.09891.
+
 Symbols: N items, C classes, B items drawn at a time, G groups, T rows of uniform numbers, L labels drawn per item.
 """
 

@@ -139,6 +139,13 @@ def predictions(
 
     Each batch is decoded by as many threads as there are cores while the network computes the one before. Batches, and so the
     probabilities to the last bit, are the same whether one starts at the beginning or at the end of any part.
+
+    Args:
+        model: the classifier.
+        stream: the items.
+        options: what each row holds.
+        at: where to begin.
+        skip_bad: report unreadable items instead of raising an InputError.
     """
     size = _check_inputs(model.about, stream)
 

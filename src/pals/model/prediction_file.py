@@ -86,7 +86,7 @@ def predict_to_file(
     }
     total, report = stream.known_count, progress or (lambda done, total: None)
     with ResumableTable(out, about, empty_rows(model, options)) as table:
-        resumed = table.seen
+        resumed = table.num_rows
         if table.counts.bad and not skip_bad:
             first = table.counts.first_bad[0]
             raise InputError(
@@ -96,7 +96,7 @@ def predict_to_file(
         report(resumed, total)
         for part in predictions(model, stream, options, at=table.end, skip_bad=skip_bad):
             table.add(part.frame, part.bad, part.end)
-            report(table.seen, total)
+            report(table.num_rows, total)
         counts = table.flush()
         if not counts.items and (counts.bad or shard is None):
             table.discard()

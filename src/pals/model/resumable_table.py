@@ -152,7 +152,7 @@ class ResumableTable:
         self.lock.release()
 
     @property
-    def seen(self) -> int:
+    def num_rows(self) -> int:
         """Items that are done, written or not, readable or not."""
         return self.counts.items + self.counts.bad + sum(map(len, self._frames)) + len(self._bad)
 

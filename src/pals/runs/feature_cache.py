@@ -120,7 +120,7 @@ def encode_cached(
     for block, pixels in zip(blocks, read, strict=True):
         report = None if progress is None else shifted(progress, done, len(images))
         feature_BD = encode(pixels, encoder, device, progress=report)
-        _keep(folder, block, feature_BD)
+        _write_block(folder, block, feature_BD)
         for key, feature_D in zip(block, feature_BD, strict=True):
             features_ND[missing[key]] = feature_D
             done += len(missing[key])
@@ -171,7 +171,9 @@ class BackgroundEncoder:
         new = {key: image for image in block if (key := image_key(image)) not in self.known}
         if not new:
             return
-        self.can_write = _keep(self.folder, list(new), encode(torch.stack(list(new.values())), self.encoder, self.device))
+        self.can_write = _write_block(
+            self.folder, list(new), encode(torch.stack(list(new.values())), self.encoder, self.device)
+        )
         if self.can_write:
             self.known |= new.keys()
             self.encoded += len(new)
@@ -186,7 +188,7 @@ def _cache_folder(cache: Path, encoder: Encoder) -> Path:
     return cache / CACHE_FOLDER / features_mark("", encoder.name, encoder.network, (encoder.mean, encoder.std))
 
 
-def _keep(folder: Path, keys: Sequence[bytes], feature_BD: Tensor) -> bool:
+def _write_block(folder: Path, keys: Sequence[bytes], feature_BD: Tensor) -> bool:
     """Write a block under a name that follows from its images, so that processes do not overwrite each other; whether there was
     room on the disk."""
     key_BK = torch.from_numpy(np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES).copy())

@@ -29,14 +29,14 @@ class RunLog:
     def clear(self) -> None:
         write_text(self.path, "")
 
-    def keep(self, epochs: int) -> None:
+    def truncate(self, epochs: int) -> None:
         """Remove what was logged after this many epochs: the run continues from there and logs it again."""
-        kept = [
+        events = [
             event
             for event in read_json_lines(self.path)
             if event.get("event") == "start" or (_is_epoch(event) and event["total_epoch"] <= epochs)
         ]
-        write_text(self.path, "".join(json.dumps(event) + "\n" for event in kept))
+        write_text(self.path, "".join(json.dumps(event) + "\n" for event in events))
 
 
 def read_epochs(folder: Path) -> list[Mapping[str, Any]]:

@@ -337,7 +337,7 @@ class Trainer:
             return False
         self._restore(state, path)
         if self.log is not None:
-            self.log.keep(self.progress.total)
+            self.log.truncate(self.progress.total)
         return True
 
     def load(self, path: Path, settings: Mapping[str, Any], *, weights_only: bool = False) -> None:

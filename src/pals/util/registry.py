@@ -110,7 +110,7 @@ class Registry(MutableMapping[str, T]):
             return BUILT_IN
         if name in self._added:
             return self._added[name].origin
-        return _whose(self._packaged()[name][0]) if name in self._packaged() else None
+        return _package_of(self._packaged()[name][0]) if name in self._packaged() else None
 
     def added_by(self, origin: str) -> list[str]:
         return [name for name, entry in self._added.items() if entry.origin == origin]
@@ -120,7 +120,7 @@ class Registry(MutableMapping[str, T]):
         for name in self.added_by(origin):
             del self._added[name]
 
-    def look_again(self) -> None:
+    def forget_entry_points(self) -> None:
         """Reads the entry points of installed packages again at the next access."""
         self._offers, self._loaded, self._broken, self._warned = None, {}, {}, set()
 
@@ -128,8 +128,8 @@ class Registry(MutableMapping[str, T]):
         """Entry points of installed packages by name; lists, because two packages may use one name."""
         if self._offers is None:
             self._offers = {}
-            unique = {(entry.name, entry.value, _whose(entry)): entry for entry in entry_points(group=self.group)}
-            for entry in sorted(unique.values(), key=_whose):
+            unique = {(entry.name, entry.value, _package_of(entry)): entry for entry in entry_points(group=self.group)}
+            for entry in sorted(unique.values(), key=_package_of):
                 self._offers.setdefault(entry.name, []).append(entry)
         return self._offers
 
@@ -137,7 +137,7 @@ class Registry(MutableMapping[str, T]):
         """Whether an installed package has this name; imports that package the first time."""
         if name in self._loaded or name in self._broken or name not in self._packaged():
             return name in self._loaded
-        owners = [*([BUILT_IN] if name in self._built_in else []), *map(_whose, self._packaged()[name])]
+        owners = [*([BUILT_IN] if name in self._built_in else []), *map(_package_of, self._packaged()[name])]
         try:
             if len(owners) > 1:
                 who = ", ".join(f"one from {owner}" for owner in owners)
@@ -156,7 +156,7 @@ class Registry(MutableMapping[str, T]):
         return name in self._loaded
 
 
-def _whose(entry: EntryPoint) -> str:
+def _package_of(entry: EntryPoint) -> str:
     return f"the package {entry.dist.name} {entry.dist.version}" if entry.dist is not None else f"the module {entry.module}"
 
 

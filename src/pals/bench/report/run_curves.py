@@ -112,7 +112,7 @@ def paper_points(runs: Sequence[Path], mark: bool | None) -> Marks | None:
     shared = [experiment for experiment in known[0] if all(experiment in found for found in known)]
     accuracy = next((experiment.published for experiment in shared if experiment.published), None)
     if mark and figure2 not in shared and accuracy is None:
-        raise InputError("The paper has no numbers for these runs, or several. Leave out --paper, or draw them one by one.")
+        raise InputError("The paper has no numbers for these runs, or different ones. Leave out --paper.")
     first, last = selected_pairs()["first epoch"], selected_pairs()["last epoch"]
     pairs = {1: (first["selected"], first["right"]), -1: (last["selected"], last["right"])} if figure2 in shared else {}
     return Marks(pairs, accuracy)
