@@ -205,6 +205,11 @@ def test_columns_that_are_not_what_they_should_be(columns: dict[str, Any], words
     assert all(part in str(error.value) for part in words)
 
 
+def test_impossible_labels_alone(write: Write) -> None:
+    votes = read_votes(write("item,annotator,no\na,ann,deer\na,bob,dog|cat\n"), columns={"impossible": "no"})
+    assert said(votes) == {"ann": "cat dog", "bob": "deer"}
+
+
 def test_a_typing_error_in_a_hundred_percentages_is_left_out(write: Write) -> None:
     rows = [f"i{n},ann,{'deer' if n % 2 else 'dog'},,,{'8p' if n == 7 else 80},,," for n in range(200)]
     votes = read_votes(write(SHEET + "\n".join(rows) + "\n"), columns=COLUMNS)

@@ -85,17 +85,16 @@ def _exclude(joined: JoinedRows, names: Sequence[str]) -> None:
         row = int(both_R.argmax())
         found = f"{quoted(names[joined.label_R[row]])} is both {'chosen' if joined.rank_R[row] else 'possible'} and impossible"
         _refuse(joined, row, found, "Remove it from one of the two.")
-    _, first, number_R = np.unique(joined.answer_R, return_index=True, return_inverse=True)
-    listed_A = np.bincount(number_R, joined.rank_R == 0) > 0  # what is possible is said, too
-    open_A = (np.bincount(number_R, excluded_R) > 0) & ~listed_A
-    free_AC = np.repeat(open_A[:, None], len(names), axis=1)
-    free_AC[number_R[excluded_R], joined.label_R[excluded_R]] = False
-    none = np.flatnonzero(open_A & ~free_AC.any(axis=1))
+    listed = joined.answer_R[joined.rank_R == 0]  # what is possible is given, too
+    rows = np.flatnonzero(np.isin(joined.answer_R, joined.answer_R[excluded_R]) & ~np.isin(joined.answer_R, listed))
+    _, first, answer = np.unique(joined.answer_R[rows], return_index=True, return_inverse=True)
+    free_AC = np.ones((len(first), len(names)), dtype=bool)
+    free_AC[answer, joined.label_R[rows]] = False
+    none = np.flatnonzero((np.bincount(answer, ~excluded_R[rows]) == 0) & ~free_AC.any(axis=1))
     if len(none):
-        _refuse(joined, int(first[none[0]]), f"all {len(names)} classes are impossible", "Leave at least one.")
-    free_AC[number_R, joined.label_R] = False
+        _refuse(joined, int(rows[first[none[0]]]), f"all {len(names)} classes are impossible", "Leave at least one.")
     answer_E, label_E = free_AC.nonzero()
-    joined.add_labels(first[answer_E], label_E)
+    joined.add_labels(rows[first[answer_E]], label_E)
     joined.keep(joined.rank_R != IMPOSSIBLE)
 
 

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -81,10 +81,8 @@ def with_choices(table: Table, source: Source, label: str | None, choices: Choic
     table = replace(table, notes=(*table.notes, *notes))
     if choices.keys() <= {"percent"}:
         return replace(table, percent_R=stated[0]) if stated else table
-    ranked = [*([label] if label is not None else []), *choices.get("second", ())]
-    columns = [*ranked, *chain.from_iterable(choices.get(role, ()) for role in SETS)]
-    rank_X = np.array([*range(2 - (label is not None), len(ranked) + 2 - (label is not None))], dtype=np.int64)
-    rank_X = np.append(rank_X, [0] * len(choices.get("possible", ())) + [IMPOSSIBLE] * len(choices.get("impossible", ())))
+    ranked = _with_ranks(label, choices)
+    columns, rank_X = [name for name, _ in ranked], np.array([rank for _, rank in ranked])
     percent_RX = np.full((source.rows, len(columns)), np.nan)
     for place, column_R in enumerate(stated):
         percent_RX[:, place] = column_R
@@ -99,6 +97,15 @@ def with_choices(table: Table, source: Source, label: str | None, choices: Choic
         rank_R=rank_X[column_E],
         percent_R=percent_RX[row_E, column_E],
     )
+
+
+def _with_ranks(label: str | None, choices: Choices) -> list[tuple[str, int]]:
+    """The columns of labels with the rank that each gives."""
+    if label is not None and choices.keys() <= {"percent"}:
+        return [(label, 0)]
+    ranked = ([] if label is None else [label]) + choices.get("second", [])
+    named = [(name, rank) for rank, name in enumerate(ranked, start=1 + (label is None))]
+    return named + [(name, rank) for role, rank in zip(SETS, (0, IMPOSSIBLE), strict=True) for name in choices.get(role, ())]
 
 
 def percents_in(source: Source, columns: Sequence[str]) -> tuple[list[np.ndarray], tuple[str, ...]]:
@@ -182,16 +189,9 @@ def graded_labels(
     """
     if not choices:
         return None
-    graded, beside = Grades([], [], []), choices.keys() & {"second", *SETS}
-    first = found.get("label", found.get("candidates"))
-    ranked = [(first, 1 if beside else 0), *((key, rank) for rank, key in enumerate(choices.get("second", ()), start=2))]
-    keys = [
-        *ranked,
-        *((key, 0) for key in choices.get("possible", ())),
-        *((key, IMPOSSIBLE) for key in choices.get("impossible", ())),
-    ]
-    for (key, rank), percent_key in zip_longest(keys, choices.get("percent", ())):
-        labels = [label for label in labels_of(row.get(key or "")) if label is not None and label.strip() not in MISSING]
+    graded, label = Grades([], [], []), found.get("label", found.get("candidates"))
+    for (key, rank), percent_key in zip_longest(_with_ranks(label, choices), choices.get("percent", ())):
+        labels = [label for label in labels_of(row.get(key)) if label is not None and label.strip() not in MISSING]
         stated = row.get(percent_key)
         several = stated if isinstance(stated, list) and len(stated) == len(labels) else [stated] * len(labels)
         part = 1 if several is stated else max(len(labels), 1)
