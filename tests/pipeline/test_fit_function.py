@@ -153,6 +153,7 @@ def test_in_a_notebook(data: Path) -> None:
     votes = pd.DataFrame(rows, columns=["item", "annotator", "label"])
     found = fit(None, votes, no_images=True, out=data / "<run>")
     assert len(repr(found)) < 3000 and repr(found).splitlines()[1:] == found.summary
+    assert all(len(repr(part)) < 3000 for part in (found.trained, found.result, found.asking))
     assert len(found.doubtful) > 8
     page = found._repr_html_()
     assert len(page) < 10_000

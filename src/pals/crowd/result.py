@@ -14,7 +14,7 @@ from pals.crowd.novelty import PROBABLE
 from pals.readers import Votes
 from pals.readers.taxonomy_answers import node_of_groups
 from pals.util.errors import InputError
-from pals.util.words import quoted
+from pals.util.words import in_brief, quoted
 
 GOLD, AGREED, TIE_BROKEN, CORRECTED, UNSURE, NO_ANSWER, NONE_OF_THESE = range(7)
 STATUS = ("gold", "agreed", "tie-broken", "corrected", "unsure", "no-answer", "none-of-these")
@@ -31,6 +31,8 @@ class Result:
     unsure: float = 0.5
     doubtful: float = 0.5
     none_N: np.ndarray | None = None
+
+    __repr__ = in_brief
 
     def __post_init__(self) -> None:
         shape = (len(self.votes.items), len(self.votes.class_names))

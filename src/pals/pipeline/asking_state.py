@@ -33,6 +33,7 @@ from pals.crowd.result import Result
 from pals.pipeline.run_arrays import read_arrays, write_arrays
 from pals.pipeline.tables.result_tables import DIGITS
 from pals.util.errors import InputError
+from pals.util.words import in_brief
 
 STATE_FILE = "standing.npz"
 STATE_TABLES = ("decides_NC", "belief_NC", "hard_NC")
@@ -50,6 +51,8 @@ class AskingState:
 
     standing: Standing
     typical: Person
+
+    __repr__ = in_brief
 
     @classmethod
     def of(cls, fusion: Fusion, result: Result, labels_wrong: float) -> AskingState:

@@ -22,6 +22,8 @@ DISAGREEMENT = "disagreement"
 SPREAD = 200
 """Items over which the classes share evenly: as many as `pals relabel` lists by default."""
 
+FILE_OF_COLUMN = {"probability_wrong": "doubtful.csv", "weight": "votes.csv", "gain": "next.csv"}
+"""The other columns of numbers are those of labels.csv."""
 Columns = Mapping[str, Sequence[str]]
 """A table of a run, all cells as text."""
 
@@ -76,7 +78,8 @@ def column_of_numbers(table: Columns, column: str, missing: float | None = None)
     bad = np.flatnonzero(~np.isfinite(value_N))
     if len(bad):
         item, cell = table["item"][bad[0]], table[column][bad[0]].strip()
-        raise InputError(f"The {column} of {quoted(item)} is {quoted(cell)}, not a number. Run `pals fit` again to rewrite it.")
+        file = FILE_OF_COLUMN.get(column, "labels.csv")
+        raise InputError(f"The {column} of {quoted(item)} is {quoted(cell)}, not a number. Run `pals fit` to rewrite {file}.")
     return value_N
 
 

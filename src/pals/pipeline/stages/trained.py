@@ -16,6 +16,7 @@ from pals.model import Part
 from pals.pipeline.stages.encode import Encoded
 from pals.pipeline.stages.load import Loaded
 from pals.pipeline.stages.plan import Plan
+from pals.util.words import in_brief
 from pals.vision.networks import Network
 
 
@@ -49,6 +50,8 @@ class Trained:
     training: Mapping[str, Any]
     spectrum: Spectrum | None = None
     remarks: tuple[str, ...] = ()
+
+    __repr__ = in_brief
 
     @property
     def loaded(self) -> Loaded:
