@@ -49,7 +49,7 @@ def fit(
         ),
     ] = None,
     example: Annotated[
-        bool, typer.Option("--example", help="Try it on the sixty bundled images with simulated answers.")
+        bool, typer.Option("--example", help="Try it on bundled photographs with real answers.")
     ] = False,
     *,
     options: FitOptions,
@@ -70,12 +70,13 @@ def fit(
 
     started = time.perf_counter()
     if example:
+        from pals.data.example import EXAMPLE_ENCODER
         from pals.data.example import example as example_
 
         if paths or options.features or options.no_images or options.truth:
             raise InputError("--example brings its own images, answers and truth: do not name others.")
         *paths, truth = example_()
-        options = replace(options, truth=truth, mirror=bool(options.mirror))
+        options = replace(options, truth=truth, encoder=options.encoder or EXAMPLE_ENCODER)
         out = out or EXAMPLE_RUN
     images, votes = _sources(paths or [], options)
     out = out or _default_folder(images or votes[0])

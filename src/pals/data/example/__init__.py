@@ -1,12 +1,15 @@
-"""Sixty handwritten digits with the answers of five annotators, for trying `pals fit`.
+"""Fifty-six photographs of streets and buildings with the answers of fifteen people, for trying `pals fit`.
 
-README.md gives their source.
+README.md says how they were chosen, LICENSE.md where they are from.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import NamedTuple
+
+EXAMPLE_ENCODER = "efficientnet-lite0"
+"""The encoder of photographs: named, so that no time goes into a comparison."""
 
 
 class Example(NamedTuple):
