@@ -17,7 +17,7 @@ from pals.vision.networks import build_network
 from test_docs import PAGES, ROOT, code_of, name_of
 
 WORDS = """
-fit update export_labels next_answers read_votes Votes Taxonomy load_model predict_folder Model PALSClassifier estimator
+fit review update export_labels next_answers read_votes Votes Taxonomy load_model predict_folder Model PALSClassifier estimator
 CandidateSets Truth make_candidates official_candidates draw_annotators pseudo_label prune nearest
 majority_vote dawid_skene closed_form encode
 METHODS DATASETS READERS NETWORKS ENCODERS KnownEncoder Run RunConfig load_dataset load_plugin

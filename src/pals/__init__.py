@@ -1,5 +1,14 @@
 """PALS: learn a classifier from ambiguous, noisy labels.
 
+From images and several annotators' answers to labels:
+
+    found = pals.fit("photos", "answers.csv", out="runs/ponds")     learn labels and a classifier; found.labels, found.doubtful
+    pals.review(found)                                              correct labels in the browser
+    found = pals.update("runs/ponds")                               learn from those corrections, or from more answers
+    pals.export_labels(found, "folder")                             hand the labels on
+    pals.predict_folder("runs/ponds", "new-photos")                 classify new images
+    model = pals.load_model("runs/ponds")                           the classifier itself
+
 The public API are the names in `__init__.pyi`, each described in docs/api.md; nothing else is promised to stay. They are loaded
 when first used, so `import pals` costs nothing.
 """
@@ -25,9 +34,7 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         value: object = _version()
     elif name in _HOME:
-        home = _HOME[
-            name
-        ]  # "pals" itself of a whole module: `estimator` has a class for every method, also for those of plug-ins
+        home = _HOME[name]  # "pals" itself of a module: `estimator` has a class for every method, `review` can be called
         value = import_module(f"pals.{name}") if home == "pals" else getattr(import_module(home), name)
     else:
         raise AttributeError(f"module 'pals' has no attribute {name!r}; its names are listed in docs/api.md")

@@ -1,6 +1,7 @@
 """The public API: every name and the module that defines it, for type checkers and for `__init__.py`, which reads this list."""
 
 from pals import estimator as estimator
+from pals import review as review
 from pals.crowd import closed_form as closed_form
 from pals.crowd import dawid_skene as dawid_skene
 from pals.crowd import majority_vote as majority_vote

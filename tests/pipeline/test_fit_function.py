@@ -145,6 +145,17 @@ def test_the_command_in_the_report(argv: tuple[str, ...], text: str) -> None:
     assert command_text(argv) == text
 
 
+def test_in_a_notebook_with_images(tmp_path: Path) -> None:
+    """Images of doubtful items, each once, with names that are no markup; the labels have the columns of the file."""
+    folder = make_pictures(tmp_path, 24)
+    found = fit(
+        folder / "images", folder / "votes.csv", out=tmp_path / "run", encoder="patches", settings={"data": {"size": 12}}
+    )
+    page = found._repr_html_()
+    assert 0 < page.count('<img src="data:image/png;base64,') == min(6, found.doubtful["item"].nunique())
+    assert list(found.labels) == pd.read_csv(tmp_path / "run" / "labels.csv").columns.tolist()
+
+
 def test_in_a_notebook(data: Path) -> None:
     """Short, whatever the number of items, and nothing in it is markup."""
     name = "<script>&" + "x" * 300

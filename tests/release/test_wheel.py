@@ -53,7 +53,7 @@ def test_every_file_of_the_package_is_in_it(wheel: zipfile.ZipFile) -> None:
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert shipped == {name for name in files if "__pycache__" not in name}
     assert {"pals/py.typed", "pals/data/example/answers.csv", "pals/report/templates/report.html"} <= shipped
-    assert sum(name.startswith("pals/data/example/images/") for name in shipped) == 60
+    assert sum(name.startswith("pals/data/example/images/") for name in shipped) == 57
 
 
 def test_the_sdist_has_the_same_and_what_is_written_about_it(built: Path, wheel: zipfile.ZipFile) -> None:
@@ -72,7 +72,7 @@ def test_the_licence_and_the_command_are_in_it(wheel: zipfile.ZipFile) -> None:
 
 
 def test_what_is_said_on_it(metadata: Message) -> None:
-    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"
     classifiers = set(metadata.get_all("Classifier", []))
     assert {f"Programming Language :: Python :: {version}" for version in PYTHONS} | {"Typing :: Typed"} <= classifiers
     assert set(metadata.get_all("Provides-Extra", [])) == set(PROJECT["optional-dependencies"])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pals.util.display import Reporter
 
 OPENMP_SPINS = "1000"
-"""How often a thread of torch looks for work before it sleeps: by default so often that small tensors take twice the processor time."""
+"""How often a thread of torch looks for work before it sleeps; by default small tensors take twice the processor time."""
 STOPPING_RUN = "Stopping after this epoch. Press Ctrl-C again to stop at once."
 
 

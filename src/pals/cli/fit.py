@@ -48,9 +48,7 @@ def fit(
             "again to resume."
         ),
     ] = None,
-    example: Annotated[
-        bool, typer.Option("--example", help="Try it on bundled photographs with real answers.")
-    ] = False,
+    example: Annotated[bool, typer.Option("--example", help="Try it on bundled photographs with real answers.")] = False,
     *,
     options: FitOptions,
     set_: Set = None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 import shlex
 import sys
@@ -15,17 +13,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from PIL import Image
-from torch import Tensor
 
 from pals import __version__
-from pals.data.row_source import Inputs
 from pals.pipeline.item_answers import answers_of_votes
 from pals.pipeline.item_order import DISAGREEMENT, item_order
 from pals.pipeline.none_of_these import group_file
 from pals.pipeline.stages.findings import Findings
 from pals.pipeline.summary import contradiction, headline
 from pals.pipeline.tables.taxonomy_columns import report_tree
+from pals.pipeline.thumbnails import thumbnails
 from pals.readers import Votes
 from pals.report.format import REPORT_FORMAT
 from pals.runs.rounds import name_of
@@ -39,8 +35,6 @@ MAX_EXAMPLES = 24  # easy and hard items, each
 MAX_CONFUSIONS = 200  # annotators with a confusion matrix of their own
 NUM_NEIGHBORS = 5
 MAX_PROBABILITY = 0.999999  # an estimate is never certain
-THUMBNAIL_SIDE = 96  # pixels
-MAX_LOSSLESS_SIDE = 48  # pixels up to which a thumbnail is a PNG
 SHOWN_STATUSES = ("corrected", "unsure", DISAGREEMENT)  # items of the gallery, with those that have a doubtful answer
 CURVES = {"epoch": "total_epoch", "loss": "loss", "selected": "selected", "covering": "covering", "approximate": "approximate"}
 """Lines of the training charts: key in report.json, and name in the log of the run."""
@@ -213,25 +207,6 @@ def annotator_rows(annotators: pd.DataFrame, confusion: pd.DataFrame, class_name
     rows, empty = annotators.head(MAX_CONFUSIONS).to_dict("records"), confusion.iloc[:0]
     own = dict(list(confusion[confusion["annotator"].isin({row["annotator"] for row in rows})].groupby("annotator")))
     return [{**row, "confusion": confusion_cells(own.get(row["annotator"], empty), class_names)} for row in rows]
-
-
-def thumbnails(names: Iterable[str], votes: Votes, images: Inputs) -> dict[str, str]:
-    """A thumbnail of each item, by name; none where the items are feature vectors."""
-    if images.ndim != 4:
-        return {}
-    place = {name: item for item, name in enumerate(votes.items)}
-    return {name: thumbnail(images[place[name]]) for name in dict.fromkeys(names)}
-
-
-def thumbnail(image: Tensor) -> str:
-    """A small copy of an image as a data: address; PNG if it is tiny, else JPEG."""
-    array = image.permute(1, 2, 0).numpy()
-    small = Image.fromarray(array.squeeze(2) if array.shape[2] == 1 else array)
-    small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
-    kind, options = ("PNG", {"optimize": True}) if max(small.size) <= MAX_LOSSLESS_SIDE else ("JPEG", {"quality": 82})
-    buffer = io.BytesIO()
-    small.save(buffer, kind, **options)
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def command_text(argv: Sequence[object]) -> str:

@@ -1,4 +1,4 @@
-"""Fifty-six photographs of streets and buildings with the answers of fifteen people, for trying `pals fit`.
+"""Fifty-seven photographs of coasts, streets and buildings with the answers of fifteen people, for trying `pals fit`.
 
 README.md says how they were chosen, LICENSE.md where they are from.
 """

@@ -14,10 +14,12 @@ from pals.pipeline.fit_warnings import fit_warnings
 from pals.pipeline.stages.analysis import Analysis, analyse
 from pals.pipeline.stages.trained import Trained
 from pals.pipeline.summary import summary_numbers, summary_sentences
+from pals.pipeline.thumbnails import thumbnails
 
 MAX_LINE_LETTERS = 400
 """Letters of a line of the summary that a notebook shows."""
 MAX_TABLE_ROWS = 8
+MAX_NOTEBOOK_IMAGES = 6
 ANSWER_COLUMNS = ("item", "annotator", "answer", "suggestion", "probability_wrong")
 CLASS_COLUMNS = ("class", "items", "answers", "doubtful_answers")
 """Columns of the table that a notebook shows."""
@@ -44,14 +46,26 @@ class Findings(Analysis):
         return "\n".join(line[:MAX_LINE_LETTERS] for line in [f"Findings in {self.folder}", *self.summary])
 
     def _repr_html_(self) -> str:
-        """The same for notebooks, with the first doubtful answers, or the classes if there are none."""
+        """The same for notebooks, with the first doubtful answers and their images, or the classes if there are none."""
         name, shown = ("doubtful", ANSWER_COLUMNS) if len(self.doubtful) else ("classes", CLASS_COLUMNS)
         table = self.tables[name][list(shown)].head(MAX_TABLE_ROWS)
         lines = "".join(f"<li>{escape(line[:MAX_LINE_LETTERS])}</li>" for line in self.summary)
         with pd.option_context("display.max_colwidth", 40):
             rows = table.to_html(index=False, border=0, float_format="{:.2f}".format)
         place = escape(str(self.folder)[-MAX_LINE_LETTERS:])
-        return f"<p><b>{place}</b></p><ul>{lines}</ul><p>{name}: {len(table)} of {len(self.tables[name]):,}</p>{rows}"
+        shown_rows = f"<p>{name}: {len(table)} of {len(self.tables[name]):,}</p>{rows}"
+        return f"<p><b>{place}</b></p><ul>{lines}</ul>{self._images_html()}{shown_rows}"
+
+    def _images_html(self) -> str:
+        """The first doubtful items with what was answered and what the result is."""
+        loaded = self.trained.loaded
+        rows = self.doubtful.drop_duplicates("item").head(MAX_NOTEBOOK_IMAGES).set_index("item")
+        figures = [
+            f'<figure style="display: inline-block; margin: 4px"><img src="{image}" alt="{escape(item)}"><figcaption>'
+            f"{escape(rows.loc[item, 'answer'])} → {escape(rows.loc[item, 'suggestion'])}</figcaption></figure>"
+            for item, image in thumbnails(rows.index, loaded.votes, loaded.items.inputs).items()
+        ]
+        return f"<div>{''.join(figures)}</div>" if figures else ""
 
     @property
     def labels(self) -> pd.DataFrame:
