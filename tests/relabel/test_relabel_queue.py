@@ -150,11 +150,11 @@ def test_the_queue(run: Path) -> None:
     assert {name: row["reason"] for name, row in found.items()} == {
         "a 1.jpg": "the least sure of those that are agreed on",
         "b.jpg": "a tie",
-        "c.jpg": "against what most said; ann's frog is probably wrong (0.91)",
+        "c.jpg": "against what most said; ann's frog is probably wrong (91%)",
         "d.jpg": "nobody answered",
         "f.jpg": "one answer only",
         "g.jpg": "1 of 3 said something else; the result is unsure",
-        "h.jpg": "nobody said toad; bob's newt is probably wrong (0.95)",
+        "h.jpg": "nobody said toad; bob's newt is probably wrong (95%)",
     }
     assert found["b.jpg"]["confidence"] == 0.55
 
@@ -279,7 +279,7 @@ def test_answers_with_several_labels_and_without_a_name(run: Path) -> None:
     (run / "votes.csv").write_text(votes)
     (run / "doubtful.csv").write_text(DOUBTFUL.splitlines()[0] + "\n1,i.jpg,(unnamed),toad,frog,0.9,0.6,newt + frog,\n")
     queue = relabel_queue(run).set_index("item")
-    assert queue.loc["i.jpg", "reason"] == "a tie; somebody's toad is probably wrong (0.90)"
+    assert queue.loc["i.jpg", "reason"] == "a tie; somebody's toad is probably wrong (90%)"
     assert queue.loc["j.jpg", "reason"] == "a tie"
     assert (queue.loc["i.jpg", "second"], queue.loc["j.jpg", "second"]) == ("toad", "newt")
     assert queue.loc["i.jpg", "said"] == "newt + frog; toad"

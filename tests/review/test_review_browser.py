@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 
@@ -23,8 +24,8 @@ from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.keys import Keys
 
-from pals import fit
-from pals.review.store import AnswerStore
+from pals import fit, update
+from pals.review.store import AnswerStore, NewAnswer
 from pals.runs.rounds import current_round
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -145,6 +146,10 @@ def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serv
     ana.press("d")  # not an answer while the help is open
     ana.press(Keys.ESCAPE)
     ana.until(lambda: not ana.find("#help").is_displayed())
+    ana.find("details.orders summary").click()
+    assert ana.find(".order-list").is_displayed()
+    ana.press(Keys.ESCAPE)
+    assert not ana.find(".order-list").is_displayed()
     ana.press("mc")
     ana.until(lambda: ana.find("#several-hint").is_displayed())
     ana.press(Keys.ESCAPE)
@@ -170,8 +175,11 @@ def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serv
     ana.press("6")
     ana.until(lambda: "Not saved yet" in ana.text("#notice"))
     server = serve(run)
-    ana.open(server.address)
-    ben.open(f"{server.address}?name=ben")
+    ana.until(lambda: ana.item != later)  # the same address: the answer is saved, the page goes on
+    ana.press("u")
+    ana.until(lambda: ana.item == later and not ana.find("#notice").is_displayed())
+    ana.press(Keys.ARROW_RIGHT)
+    ana.until(lambda: ana.item != later)
     store = AnswerStore(run)
     said = {(one.item, one.annotator): (one.kind, one.labels, one.sure) for one in store.current()}
     assert said[wrong, "ana"] == ("label", (f"digit {truth[wrong]}",), False)
@@ -211,15 +219,22 @@ def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serv
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_can_be_read_by_everybody(run: Path, browsers: Browsers, serve: Serve, scheme: str) -> None:
     """Roles, names and contrast by axe; nothing beyond the edge, from a phone to a wall."""
+    (run / "instructions.md").write_text("# Digits\n\nWhich digit is it?\n\n## Odd ones\n\n- a **7** has a bar\n")
     server, page = serve(run), browsers()
     page.colours(scheme)
     page.open(server.address)
-    page.answer("1")
+    answered = page.answer("1")
+    with closing(AnswerStore(run)) as store:
+        store.add("ben", [NewAnswer(answered, "label", ("digit 2",))], "from-ben")
+    update(run)
+    paths = ("item", "grid?order=everything", "grid?order=answered", "overview", "changes", "who")
     for name, width, height in (("phone", 390, 844), ("session", 1280, 900), ("wall", 2560, 1440)):
         page.screen(width, height, phone=name == "phone")
-        for path in ("item", "grid?order=everything", "overview", "who", "item?order=search&value=nothing-like-this", NOWHERE):
+        for path in (*paths, "item?order=search&value=nothing-like-this", NOWHERE):
             page.open(f"{server.address}{path}")
             accessible(page)
+            if os.environ.get("PALS_PICTURES"):
+                pictured(page, f"{path.partition('?')[0]}-{'answered-' * ('answered' in path)}{name}-{scheme}")
             if path == "item" and name == "phone":
                 pictured(page, f"phone-{scheme}")
             if path == "item" and name == "session" and scheme == "dark":

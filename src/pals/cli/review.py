@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +15,9 @@ from pals.cli.options import TRUST_REVIEW_FLAG, TRUST_REVIEW_HELP, Run, Trust
 @app.command()
 def review(
     run: Run,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks that of the last start, or a free one.")
+    ] = 0,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines that have the printed token.")
     ] = "127.0.0.1",
@@ -22,6 +25,9 @@ def review(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in your browser.")] = True,
     trust: Trust = None,
     trust_review: Annotated[bool | None, typer.Option(TRUST_REVIEW_FLAG, help=TRUST_REVIEW_HELP)] = None,
+    instructions: Annotated[
+        Path | None, typer.Option(help="Markdown file with instructions, shown beside each item; kept as RUN/instructions.md.")
+    ] = None,
     follow_links: Annotated[
         bool, typer.Option("--follow-links", help="Also show images that are links to outside the image folder.")
     ] = False,
@@ -47,6 +53,7 @@ def review(
             trust=trust or (),
             trust_review=trust_review,
             follow_links=follow_links,
+            instructions=instructions,
             say=say,
         )
     say(f"Stopped. All answers are in {run / 'review.sqlite'}; `pals update {run}` applies them.")

@@ -58,5 +58,5 @@ def queue_reason(
         reasons.append("the result is unsure")
     if doubt is not None:
         who = "somebody" if doubt["annotator"] in ("", UNNAMED) else doubt["annotator"]
-        reasons.append(f"{who}'s {doubt['answer']} is probably wrong ({float(doubt['probability_wrong']):.2f})")
+        reasons.append(f"{who}'s {doubt['answer']} is probably wrong ({100 * float(doubt['probability_wrong']):.0f}%)")
     return "; ".join(reasons) or "the least sure of those that are agreed on"

@@ -54,9 +54,17 @@ class AnswerLog:
 
     def of(self, item: str) -> list[ReviewAnswer]:
         """The standing answers to an item. One that settles a disagreement replaces the earlier ones of all annotators."""
-        given = [_last(answers) for answers in self._given.get(item, {}).values() if answers]
+        given = self.given(item)
         settled = max((answer.id for answer in given if answer.settles), default=0)
         return [answer for answer in given if answer.id >= settled or answer.kind == "skip"]
+
+    def given(self, item: str) -> list[ReviewAnswer]:
+        """The standing answers to an item, settled or not."""
+        return [_last(answers) for answers in self._given.get(item, {}).values() if answers]
+
+    def by_item(self) -> list[list[ReviewAnswer]]:
+        """The standing answers of each item, settled or not."""
+        return [self.given(item) for item in self._given]
 
     def current(self) -> list[ReviewAnswer]:
         standing = (answer for item in self._given for answer in self.of(item))

@@ -21,7 +21,7 @@ from pals.review.answer_log import ANSWER_KINDS
 from pals.review.image_files import NoImageError
 from pals.review.orders import ItemOrder
 from pals.review.security import TOO_LARGE, AccessControl, App, TooLargeError
-from pals.review.session import ReviewSession
+from pals.review.session import BROWSED_KINDS, GRID_ITEMS, ReviewSession
 from pals.review.store import LockedError, NewAnswer
 from pals.review.template_values import card_values, change_values, common_values, tile_values, undone_values
 from pals.review.web.page import STATIC, page, static_file
@@ -129,8 +129,15 @@ class WebApp:
 
     def grid(self, request: Request) -> Response:
         order, annotator = _order(request), self._who(request)
-        items, left = self.session.page(annotator, order)
-        return self._page(request, "grid.html", order=order, left=left, tiles=tile_values(self.session, items, annotator))
+        start = _number(request.query_params.get("from")) or 0
+        items, left = self.session.page(annotator, order, start)
+        tiles, browsed = tile_values(self.session, items, annotator), order.kind in BROWSED_KINDS
+        more = {
+            "earlier": max(0, start - GRID_ITEMS) if browsed and start else None,
+            "later": start + GRID_ITEMS if browsed and start + GRID_ITEMS < left else None,
+            "page_size": GRID_ITEMS,
+        }
+        return self._page(request, "grid.html", order=order, left=left, tiles=tiles, **more)
 
     def overview(self, request: Request) -> Response:
         return self._page(request, "overview.html", order=ItemOrder(), **self.session.overview(self._who(request)))

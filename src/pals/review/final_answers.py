@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from pals.review.answer_log import ReviewAnswer
 
+DECIDING_KINDS = ("label", "none-of-these")
+
 
 class Verdict(NamedTuple):
     """What the sure answers to one item come to.
@@ -27,7 +29,7 @@ def verdict(answers: Iterable[ReviewAnswer], below: Callable[[str], Sequence[str
         answers: The standing answers; unsure ones, "don't know" and skipped ones decide nothing.
         below: The classes that a name in an answer stands for.
     """
-    deciding = [answer for answer in answers if answer.sure and answer.kind in ("label", "none-of-these")]
+    deciding = [answer for answer in answers if answer.sure and answer.kind in DECIDING_KINDS]
     classes = [{name for label in answer.labels for name in below(label)} for answer in deciding]
     if not any(classes):
         return Verdict()

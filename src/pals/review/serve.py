@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import secrets
 import socket
 import threading
 import webbrowser
@@ -12,6 +11,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from pals.review.address import store_address, stored_address
+from pals.review.instructions import keep_instructions
 from pals.review.session import ReviewSession
 from pals.util.errors import InputError
 from pals.util.words import pip_install
@@ -30,6 +31,7 @@ def serve(
     trust: Sequence[str] = (),
     trust_review: bool | None = None,
     follow_links: bool = False,
+    instructions: Path | None = None,
     say: Callable[[str], None],
 ) -> None:
     """Serve the review of a run until the process ends.
@@ -37,12 +39,13 @@ def serve(
     Args:
         run: The run folder.
         host: Address to listen on.
-        port: Port; 0 picks a free one.
+        port: Port; 0 picks the one of the last start, or a free one.
         name: Annotator's name; "" lets the page ask.
         browser: Whether to open the page in a browser.
         trust: Annotators all of whose answers are trusted, those in the run as well.
         trust_review: Whether the answers given here are trusted; None: as chosen before (at first: yes).
         follow_links: Also show images that are links to outside the image folder.
+        instructions: A Markdown file to show beside each item, now and at later starts.
         say: Receives the lines to print, once the server answers.
 
     Raises:
@@ -55,11 +58,15 @@ def serve(
         from pals.review.protocol import BoundedProtocol
     except ImportError as error:
         raise InputError(f"The page needs {error.name}, which is not installed. Run: {pip_install('review')}") from None
+    token, stored_port = stored_address(run)
     with (
         closing(ReviewSession(run, follow_links=follow_links, trust=trust, trust_review=trust_review)) as session,
-        closing(_listening(host, port)) as listening,
+        closing(_reached_again(host, port, stored_port)) as listening,
     ):
-        token, number = secrets.token_urlsafe(24), listening.getsockname()[1]
+        number = listening.getsockname()[1]
+        if instructions is not None:
+            keep_instructions(run, instructions)
+        store_address(run, token, number)
         web = WebApp(session, name)
         config = uvicorn.Config(
             web.app(token, allowed_hosts(_names(host), number)),
@@ -103,6 +110,14 @@ def _words(session: ReviewSession, host: str, address: str) -> list[str]:
             "Other machines can reach this page. Anyone who has the address with its token can answer.",
         )
     return lines
+
+
+def _reached_again(host: str, port: int, stored: int) -> socket.socket:
+    """A listening socket; for port 0 on the port of the last start, if it is free."""
+    if not port and stored:
+        with suppress(InputError):
+            return _listening(host, stored)
+    return _listening(host, port)
 
 
 def _listening(host: str, port: int) -> socket.socket:

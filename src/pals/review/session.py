@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pals.review.answer_log import ReviewAnswer
+from pals.pipeline.finished_run import read_columns
 from pals.review.answers_csv import answers_csv, none_of_these
 from pals.review.final_answers import Verdict, verdict
 from pals.review.image_files import ImageFiles
 from pals.review.image_shards import ImageShards, is_of_shards
 from pals.review.old_rounds import OLD_FOLDER, adopt_old_rounds
 from pals.review.orders import ItemOrder, ItemOrders, OrderKind, ReviewProgress
+from pals.review.reviewers import Reviewers
 from pals.review.run_view import ENOUGH, RunView, share_right
 from pals.review.store import AnswerStore, NewAnswer
 from pals.review.update_process import UpdateProcess
@@ -100,7 +100,7 @@ class ReviewSession:
         """The first item of the order, or after the item `after`, that needs an answer and that no other annotator has open. It
         is reserved for this annotator."""
         state = self.run_state()
-        items = self._items(state, order)
+        items = self._items(state, order, annotator)
         open_, free = self._open(state, annotator, items)
         numbers = len(open_), len(open_) - len(free), len(items)
         for item in _from(items, free, after)[:MAX_CLAIM_TRIES].tolist():
@@ -108,19 +108,21 @@ class ReviewSession:
                 return NextItem(item, *numbers)
         return NextItem(None, *numbers)
 
-    def page(self, annotator: str, order: ItemOrder) -> tuple[list[int], int]:
+    def page(self, annotator: str, order: ItemOrder, start: int = 0) -> tuple[list[int], int]:
         """The next items of an order for the grid, reserved for this annotator, and the number of items left. Orders for
-        browsing (the annotator's own answers, a search) show answered items, too, and reserve nothing."""
+        browsing (the annotator's own answers, a search) show answered items, too, from item `start` on, and reserve nothing."""
         state = self.run_state()
         if order.kind in BROWSED_KINDS:
-            items = state.progress.answered(annotator) if order.kind == "answered" else state.orders.items(order)
-            return items[:GRID_ITEMS].tolist(), len(items)
-        open_, free = self._open(state, annotator, self._items(state, order))
+            items = self._items(state, order, annotator)
+            return items[start : start + GRID_ITEMS].tolist(), len(items)
+        open_, free = self._open(state, annotator, self._items(state, order, annotator))
         got = self.store.claim([state.view.items[item] for item in free[:GRID_ITEMS].tolist()], annotator)
         return [state.view.place[item] for item in got], len(open_)
 
-    def _items(self, state: ReviewState, order: ItemOrder) -> np.ndarray:
+    def _items(self, state: ReviewState, order: ItemOrder, annotator: str) -> np.ndarray:
         """All items of an order. In the queue, items whose trusted answers differ come first."""
+        if order.kind == "answered":
+            return state.progress.answered(annotator)
         items = state.orders.items(order)
         if order.kind not in ("queue", "disagreement"):
             return items
@@ -165,12 +167,13 @@ class ReviewSession:
             "answers": len(given),
             "mine": sum(answer.annotator == annotator for answer in given),
             "waiting": state.progress.num_fresh(),
-            "annotators_here": _counted(given),
+            "reviewers": Reviewers.of(self.store.by_item(), state.view.below),
             "decisions": _decisions(state.view),
             "rounds": self._rounds(),
+            "queue_change": self._queue_change(state),
             "round": state.round.number,
             "none_of_these": len(none_of_these(answers)),
-            "left": len(self._open(state, annotator, self._items(state, ItemOrder()))[0]),
+            "left": len(self._open(state, annotator, self._items(state, ItemOrder(), annotator))[0]),
             "disagreements": len(state.progress.disagreements()),
             "trusted": self.store.trusts_answers(),
             "update": self.update.state,
@@ -186,6 +189,20 @@ class ReviewSession:
             "update": self.update.state,
             "lines": list(self.update.lines)[-12:],
         }
+
+    def _queue_change(self, state: ReviewState) -> dict[str, int] | None:
+        """How many items are in the queue, were in it before the current round, left it, and are new in it."""
+        if not state.round.number:
+            return None
+        folders = (round_folder(self.run, state.round.before), state.view.folder)
+        if not all((folder / "next.csv").is_file() for folder in folders):
+            return None
+        tables = [read_columns(folder, "next.csv", ("item", "decision")) for folder in folders]
+        then, now = (
+            {item for item, decision in zip(table["item"], table["decision"], strict=True) if decision != ENOUGH}
+            for table in tables
+        )
+        return {"now": len(now), "then": len(then), "gone": len(then - now), "new": len(now - then)}
 
     def _rounds(self) -> list[dict[str, Any]]:
         """All rounds, oldest first: the estimated share of right labels with its interval, and that of the labels before it by
@@ -227,11 +244,6 @@ def _from(items: np.ndarray, free: np.ndarray, after: int | None) -> np.ndarray:
     rank[items] = np.arange(len(items))
     later = rank[free] > at[0]
     return np.concatenate([free[later], free[~later]])
-
-
-def _counted(given: Sequence[ReviewAnswer]) -> list[dict[str, Any]]:
-    counts = Counter(answer.annotator for answer in given)
-    return [{"name": name, "answers": counts[name]} for name in sorted(counts, key=lambda name: (-counts[name], name))]
 
 
 def _decisions(view: RunView) -> dict[str, int]:

@@ -140,6 +140,11 @@ class AnswerStore:
         """The standing answers, oldest first."""
         return self.snapshot()[1]
 
+    def by_item(self) -> list[list[ReviewAnswer]]:
+        """The standing answers of each item, also those to which a disagreement was settled otherwise."""
+        with self._reading():
+            return self._refreshed(self._reader).by_item()
+
     def snapshot(self, upto: int | None = None) -> tuple[int, list[ReviewAnswer]]:
         """The last row (up to row `upto`) and the answers that stood then."""
         with self._reading():

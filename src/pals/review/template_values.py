@@ -9,6 +9,7 @@ from pals.pipeline.finished_run import read_columns
 from pals.pipeline.item_answers import ItemAnswer
 from pals.review.answer_log import UNDO, ReviewAnswer
 from pals.review.image_files import NoImageError
+from pals.review.instructions import instructions_html
 from pals.review.session import ReviewSession
 from pals.runs.rounds import complete_rounds, round_folder
 from pals.util.errors import InputError
@@ -59,6 +60,7 @@ def card_values(session: ReviewSession, item: int, annotator: str) -> dict[str, 
         "choices": _choices(facts, view.class_names, many),
         "history": _history(session, name, {answer.id for answer in standing.values()}),
         "no_image": _missing_image(session, name),
+        "instructions": instructions_html(session.run),
         "also": session.store.claimed(but=annotator).get(name, ""),
     }
 

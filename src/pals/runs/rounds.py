@@ -117,11 +117,11 @@ def keep_first(run: Path) -> None:
     Raises:
         InputError: The run is not finished.
     """
-    refuse_strange(run)
     first = run / ROUNDS / "0"
     if not (first / RECORD).exists():
-        if not all((run / name).exists() for name in ("votes.csv", "summary.json")):
+        if not all((run / name).exists() for name in ("config.yaml", "votes.csv", "summary.json")):
             raise InputError(f"{run} is not a finished run of `pals fit`. Run `pals fit` first, or let it finish.")
+        refuse_strange(run)
         part = run / ROUNDS / "0.part"
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)

@@ -34,7 +34,7 @@ export async function post(path, body) {
         method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
       });
     } catch {
-      notice("Not saved yet: the server is not responding. If it was stopped, start `pals review` again and open its new address. Retrying …");
+      notice("Not saved yet: the server is not responding. If it was stopped, start `pals review` again: this page then goes on. Retrying …");
       await again();
       continue;
     }
@@ -78,9 +78,25 @@ function live(state) {
   for (const listener of listeners) listener(state);
 }
 
+// A menu closes on Esc and on a click beside it.
+function closeMenus(but = null) {
+  for (const menu of document.querySelectorAll("details.orders[open]")) if (!menu.contains(but)) menu.open = false;
+}
+document.addEventListener("click", (event) => closeMenus(event.target));
+document.addEventListener("keydown", (event) => {
+  const menu = find("details.orders[open]");
+  if (event.key !== "Escape" || !menu) return;
+  closeMenus();
+  find("summary", menu).focus();
+  event.stopImmediatePropagation();
+}, true);
+
 if (find("#live")) {
   const source = new EventSource(`${root}/events`);
+  let lost = false;
   source.onmessage = (event) => live(JSON.parse(event.data));
+  source.onerror = () => { lost = true; find("#live").textContent = "Server not reached …"; };
+  source.onopen = () => { if (lost) { lost = false; notice(""); } };
   addEventListener("pagehide", () => source.close());
 }
 watchImages();

@@ -52,7 +52,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || typing(event) || !tiles.length) return;
   if (event.key === "a") all();
   else if (event.key === "u") undo();
-  else if (event.key === "Enter" && !event.target.closest("button, a, summary")) confirm();
+  else if (event.key === "Enter" && find("#confirm") && !event.target.closest("button, a, summary")) confirm();
   else return;
   event.preventDefault();
 });

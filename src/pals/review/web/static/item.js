@@ -20,7 +20,7 @@ async function show(address, remember) {
   try {
     response = await fetch(address, { headers: { "X-Part": "card" } });
   } catch {
-    notice("The server is not responding. If it was stopped, start `pals review` again and open its new address.");
+    notice("The server is not responding. If it was stopped, start `pals review` again, then press the key or button again.");
     return;
   }
   if (!response.ok || response.redirected) { location.assign(address); return; }
@@ -28,6 +28,7 @@ async function show(address, remember) {
   [chosen, several, unsure, zoom] = [new Set(), false, false, 0];
   if (card().dataset.left && find("#left")) find("#left").textContent = card().dataset.left;
   if (remember) history.pushState({ depth: depth() + 1 }, "", card().dataset.key ? `${root}/item/${card().dataset.key}?${query()}` : `${root}/item?${query()}`);
+  keepInstructions();
   scrollTo(0, 0);
   find("#question").focus({ preventScroll: true });
 }
@@ -63,6 +64,25 @@ const undo = () => once(async () => {
   if (!done.undone) { say("There is nothing to undo"); return; }
   say(`Undone: ${done.undone.said}`);
   if (done.undone.key) await show(`${root}/item/${done.undone.key}?${query()}`, true);
+});
+
+const takeBack = () => once(async () => {
+  const item = card().dataset.key;
+  const done = await post("undo", { items: [item], key: key() });
+  if (!done?.undone) return;
+  say(`Undone: ${done.undone.said}`);
+  await show(`${root}/item/${item}?${query()}`, false);
+});
+
+// Instructions stay open or closed from item to item; on a phone they begin closed.
+function keepInstructions() {
+  const box = find("#instructions");
+  const chosen = localStorage.getItem("instructions");
+  if (box) box.open = chosen === null ? !matchMedia("(max-width: 56rem)").matches : chosen === "open";
+}
+document.addEventListener("click", (event) => {
+  const box = event.target.closest("#instructions > summary")?.parentElement;
+  if (box) localStorage.setItem("instructions", box.open ? "closed" : "open"); // as it will be after the click
 });
 
 // ---- one class, or several
@@ -199,11 +219,12 @@ document.addEventListener("click", (event) => {
   else if (target.dataset.kind) answer(target.dataset.kind);
   else if (target.dataset.zoom) magnify(Number(target.dataset.zoom));
   else if (target.id === "frame") magnify(zoom ? -zoom : 1);
-  else ({ undo, several: () => toggle("several"), unsure: () => toggle("unsure"), back, later: () => once(next), "save-several": enter, "show-help": () => help.showModal() })[target.id]?.();
+  else ({ undo, "take-back": takeBack, several: () => toggle("several"), unsure: () => toggle("unsure"), back, later: () => once(next), "save-several": enter, "show-help": () => help.showModal() })[target.id]?.();
 });
 
 addEventListener("popstate", () => show(location.href, false));
 
+keepInstructions();
 let round = Number(document.body.dataset.round);
 follow((state) => {
   if (state.round !== round) say("The run was updated, and the queue was rebuilt");
