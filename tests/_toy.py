@@ -47,6 +47,10 @@ class Answer(NamedTuple):
     out: str
     err: str
 
+    def ok(self) -> Answer:
+        assert self.code == 0, self.err
+        return self
+
 
 def toy_data(items: int = 90, classes: int = 3, seed: int = 0, apart: float = 6.0) -> Dataset:
     """`items` points to learn from and 60 to test on, `classes` clouds around the corners of a simplex."""

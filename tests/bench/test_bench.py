@@ -48,8 +48,7 @@ def some_of(whole: Path, base: Path, names: list[str]) -> None:
 
 @pytest.mark.slow
 def test_end_to_end(pals: Pals, grid: Path, whole: Path) -> None:
-    answer = pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench")
-    assert answer.code == 0, answer.err
+    answer = pals("bench", "--grid", grid, "--seeds", "2", "--out", "bench").ok()
     assert "8 runs: 0 done, 8 to do" in answer.out
     assert re.search(r"8/8 toy/many/average seed 2: done, accuracy \d+\.\d\d", answer.out)
     assert re.search(r"PALS +│ ours +│ +\d+\.\d\d ± \d+\.\d\d \(2\)", answer.out)  # the table
@@ -99,10 +98,8 @@ def test_bad_requests(arguments: tuple[str, ...], said: str, pals: Pals, grid: P
 
 
 def test_seeds_names_and_rows(pals: Pals, grid: Path) -> None:
-    answer = pals("bench", "*/pals", "--grid", grid, "--seed", "5", "--cells", "few", "--out", "bench", "--drop-checkpoints")
-    assert answer.code == 0, answer.err
-    assert finished(Path("bench")) == ["few/pals/full/seed-5"]
-    assert not list(Path("bench").rglob("checkpoint.pt"))
+    pals("bench", "*/pals", "--grid", grid, "--seed", "5", "--cells", "few", "--out", "bench", "--drop-checkpoints").ok()
+    assert finished(Path("bench")) == ["few/pals/full/seed-5"] and not list(Path("bench").rglob("checkpoint.pt"))
     again = pals("bench", "*/pals", "--grid", grid, "--seed", "5", "--cells", "few", "--out", "bench")
     assert "1 run: 1 done, 0 to do" in again.out
 
@@ -118,8 +115,7 @@ def test_killed_half_way_and_continued(pals: Pals, process: Process, grid: Path,
     running.kill()
     assert running.wait() == -signal.SIGKILL and finished(base) != FOLDERS
     assert list(base.rglob(OWNER))  # nobody was there to take it away
-    answer = pals(*command)
-    assert answer.code == 0, answer.err
+    answer = pals(*command).ok()
     assert re.search("continuing after epoch [12]", answer.out)
     assert_same_runs(base, whole)
 
@@ -142,8 +138,7 @@ def test_ctrl_c_loses_nothing(process: Process, grid: Path, tmp_path: Path) -> N
     running.send_signal(signal.SIGINT)
     said = running.communicate()[0]
     assert running.returncode == 130, said
-    assert "Stopping after this epoch" in said
-    assert "Stopped with 2 runs left. Run the same command to continue." in said
+    assert "Stopping after this epoch" in said and "Stopped with 2 runs left. Run the same command to continue." in said
     for folder in folders:
         progress = load_checkpoint(folder / "checkpoint.pt")["progress"]
         assert 2 <= progress["total"] == len(logged_epochs(folder)) < 300
@@ -171,10 +166,8 @@ def test_interrupted_and_continued_is_the_same_as_not(
     with monkeypatch.context() as patch:
         patch.setattr(Run, "epochs", epochs)
         answer = pals(*command)
-    assert answer.code == code and "Stopped with 6 runs left." in answer.err
-    assert len(finished(Path("bench"))) == 2
-    answer = pals(*command)
-    assert answer.code == 0, answer.err
+    assert answer.code == code and "Stopped with 6 runs left." in answer.err and len(finished(Path("bench"))) == 2
+    answer = pals(*command).ok()
     assert "continuing after epoch 1" in answer.out
     assert_same_runs(Path("bench"), whole)
 
@@ -343,8 +336,7 @@ def test_on_a_real_ray(process: Process, grid: Path, whole: Path, tmp_path: Path
 def test_handed_over_by_submitit(pals: Pals, grid: Path, whole: Path) -> None:
     some_of(whole, Path("bench"), FOLDERS[:7])
     command = ("bench", "--grid", grid, "--seeds", "2", "--out", "bench", "--launcher", "slurm")
-    answer = pals(*command, "--cluster", "cluster=local", "--cluster", "slurm_partition=gpu")
-    assert answer.code == 0, answer.err
+    pals(*command, "--cluster", "cluster=local", "--cluster", "slurm_partition=gpu").ok()
     assert_same_runs(Path("bench"), whole)
     assert read_json(Path("bench") / FOLDERS[7] / "run.json")["command"] == sys.argv  # not submitit's
 

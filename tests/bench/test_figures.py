@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from _tables import entry, table, timed
+from _bench import entry, table, timed
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -83,8 +83,7 @@ def test_bars_show_ours_and_the_papers() -> None:
     assert shown.count("not run") == 1  # a panel without any run has no gaps to explain
     assert "the axis starts at 65" in figure.get_suptitle()
     labels = [label.get_text() for label in figure.axes[1].get_xticklabels()]
-    assert labels == ["Long-ResNet-34x10"]
-    assert [axes.get_title() for axes in bars(ABLATION, "k").axes] == ["K"]
+    assert labels == ["Long-ResNet-34x10"] and [axes.get_title() for axes in bars(ABLATION, "k").axes] == ["K"]
     with pytest.raises(InputError, match="K, Net"):
         bars(ABLATION, "J")
 
@@ -101,8 +100,7 @@ def test_the_legend_names_the_dots_the_best_first() -> None:
 
 def test_speed_has_logarithmic_time_and_names_what_is_not_shown() -> None:
     points, _ = speed_figure(study([("A", 90.0, 40.0), ("B", 91.0, 4000.0)], None)).axes
-    assert points.get_xscale() == "log"
-    assert {"1 min", "1 h"} <= {label.get_text() for label in points.get_xticklabels()}
+    assert points.get_xscale() == "log" and {"1 min", "1 h"} <= {label.get_text() for label in points.get_xticklabels()}
     with pytest.raises(InputError, match="no runs with times: none is finished, or each shared its device"):
         speed_figure(table(entry("A", "Set, q=1", 90.0)))
     rows = {"far": (3.0, 9.0), "inside": (1.5, 1.0), "none": (1.0, None)}  # seconds, and as counted
@@ -124,8 +122,7 @@ def test_the_papers_points_lie_at_the_first_and_the_last_epoch() -> None:
     assert marked == {(1, 11), (1, 6), (3, 31), (3, 28)}
     assert [text.get_text() for text in accuracy.get_legend().get_texts()] == ["last epoch 70.25"]  # type: ignore[union-attr]
     assert len(selected([replace(CURVE, accuracy=[])]).axes) == 1
-    assert len(selected([CURVE, replace(CURVE, name="other")]).axes[0].lines) == 4
-    assert len(accuracy.lines) == 1
+    assert len(selected([CURVE, replace(CURVE, name="other")]).axes[0].lines) == 4 and len(accuracy.lines) == 1
     FigureCanvasAgg(figure).draw()
     assert all(tick == int(tick) for axes in figure.axes for tick in axes.get_xticks())  # epochs are whole numbers
 

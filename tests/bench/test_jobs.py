@@ -43,8 +43,7 @@ def test_a_grid_is_every_row_in_every_column_and_rows_win(grid: Path, tmp_path: 
     assert (train.lr, train.epochs, train.momentum) == (0.3, 8, 0.5) and without.config(1).train.epochs == 9
     assert without.name == "mine/c/a"  # without a title it is called as the file
     assert without.config(1).method_name == "pals"
-    assert slug("PALS, q = 0.5 (ours)") == "pals-q-0.5-ours" and slug("../..") == "x"
-    assert slug("ELR+") == "elr+"
+    assert slug("PALS, q = 0.5 (ours)") == "pals-q-0.5-ours" and slug("../..") == "x" and slug("ELR+") == "elr+"
 
 
 @pytest.mark.parametrize(
@@ -77,8 +76,7 @@ def test_a_plan_has_each_run_once_with_equal_kinds_together(grid: Path, tmp_path
     job = plan(read_grid(grid), [1], None, tmp_path, {"train": {"lr": 0.7}, "engine": {"device": "auto"}})[0]
     assert (job.config.train.lr, job.config.train.batch_size, job.changed) == (0.7, 512, ("train.lr",))
     full, short, same = (plan(read_grid(grid), [1], epochs, tmp_path)[0] for epochs in (None, 1, 2))
-    assert (short.folder.parent.name, short.config.train.epochs) == ("epochs-1", 1)
-    assert full.folder == same.folder
+    assert (short.folder.parent.name, short.config.train.epochs) == ("epochs-1", 1) and full.folder == same.folder
 
 
 def test_states(whole: Path, tmp_path: Path) -> None:

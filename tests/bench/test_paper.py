@@ -89,8 +89,7 @@ def test_the_same_run_has_the_same_folder_and_no_other() -> None:
             folder = experiment.folder(Path("runs"), seed, epochs)
             by_folder[folder].add(config)
             by_config[config].add(folder)
-    assert all(len(found) == 1 for found in by_folder.values())
-    assert all(len(found) == 1 for found in by_config.values())
+    assert all(len(found) == 1 for found in by_folder.values()) and all(len(found) == 1 for found in by_config.values())
     # What is the same in two tables is run once.
     plain = [f"table7/cifar100-q0.05-eta0.3/{name}" for name in ("K-15", "r-0.5", "mixup-on-cr-on", "resnet18", "eq1-on")]
     names = ["table1/cifar100-q0.05-eta0.3/pals", "figure2/cifar100-q0.05-eta0.3/pals", "timing/resnet18/pals", *plain]
@@ -252,8 +251,7 @@ def test_the_command(pals: Pals) -> None:
     answer = pals("recipes", "--table", "1", "--methods", "PALS,rc", "--cells", "cifar10-*")
     assert answer.code == 0 and "Table 1" in answer.out and "arXiv 2402.04835" in answer.out
     line = next(line for line in answer.out.splitlines() if line.startswith("table1/cifar10-q0.1-eta0.1/pals"))
-    assert line.split()[1:] == ["PALS", "96.28", "±", "0.05", "500"]
-    assert "18 recipes, 18 different runs" in answer.out
+    assert line.split()[1:] == ["PALS", "96.28", "±", "0.05", "500"] and "18 recipes, 18 different runs" in answer.out
     assert "23 recipes, 18 different runs" in pals("recipes", "--table", "7", "--cells", "*eta0.3*", "--epochs", "50").out
     assert "221 s" in pals("recipes", "--table", "timing").out
     for arguments, words in (

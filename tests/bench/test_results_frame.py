@@ -89,8 +89,7 @@ def test_the_toy_grid_in_every_format(whole: Path, grid: Path, pals: Pals, tmp_p
         assert one["effective_noise"] == pytest.approx(summaries[0]["effective_noise"])
         assert [run["folder"] for run in one["runs"]] == folders
         assert f"**{mean:.2f} ± {std:.2f}** (seeds [1]({folders[0]}), [2]({folders[1]}))" in markdown
-        assert rf"\textbf{{{mean:.2f} $\pm$ {std:.2f}}} (2)" in latex
-        assert f"{mean:.2f} ± {std:.2f} (2)" in screen
+        assert rf"\textbf{{{mean:.2f} $\pm$ {std:.2f}}} (2)" in latex and f"{mean:.2f} ± {std:.2f} (2)" in screen
 
 
 def test_experiments_with_the_same_settings_share_their_run(made: Callable[..., Any], whole: Path) -> None:
@@ -99,8 +98,7 @@ def test_experiments_with_the_same_settings_share_their_run(made: Callable[..., 
     assert [made(name, run).entries["n"].sum() for name in ("7", "figure2", "1")] == [6, 1, 1]
     assert {entry.mark for entry in made("7", run).rows() if entry.n} == {""}  # one run, and no deviation published
     runs = sorted(whole.glob("*/pals/full/seed-*"))
-    assert len(runs) == 4
-    assert [curve.name for curve in read_curves(runs)] == ["/".join(run.parts[-4:]) for run in runs]
+    assert len(runs) == 4 and [curve.name for curve in read_curves(runs)] == ["/".join(run.parts[-4:]) for run in runs]
     assert [curve.name for curve in read_curves(runs[:2])] == ["seed-1", "seed-2"]
     assert [curve.name for curve in read_curves(runs[:1])] == ["seed-1"]
 
@@ -235,8 +233,7 @@ def test_a_table_fits_on_the_screen(width: int, pals: Pals, monkeypatch: pytest.
 
     monkeypatch.setattr(base.console, "width", width)
     lines = pals("table", "1", "--runs", RECORDS).out.splitlines()
-    assert max(map(len, lines)) <= width and "…" not in "".join(lines)
-    assert any("94.39 (1)" in line for line in lines)
+    assert max(map(len, lines)) <= width and "…" not in "".join(lines) and any("94.39 (1)" in line for line in lines)
 
 
 def test_pictures_of_tables(pals: Pals, grid: Path, whole: Path, tmp_path: Path) -> None:

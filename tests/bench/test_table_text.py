@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from _tables import entry, table, timed
+from _bench import entry, table, timed
 from hypothesis import given
 from hypothesis import strategies as st
 

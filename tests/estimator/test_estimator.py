@@ -93,8 +93,7 @@ def test_every_method_learns_from_candidates(name: str) -> None:
     assert model.score(X_TEST, TRUTH_TEST) > 0.7  # by chance 0.33
     assert (model.labels_ == TRUTH).mean() > 0.7
     assert model.predict_proba(X_TEST).sum(axis=1) == pytest.approx(np.ones(60))
-    assert model.posterior_.shape == MATRIX.shape
-    assert model.posterior_.sum(axis=1) == pytest.approx(np.ones(90))
+    assert model.posterior_.shape == MATRIX.shape and model.posterior_.sum(axis=1) == pytest.approx(np.ones(90))
     assert (model.labels_ == model.posterior_.argmax(axis=1)).all() and model.doubt_.shape == (90,)
     assert len(model.loss_curve_) == (model.n_iter_ if METHODS[name].networks else 0)
     again = pickle.loads(pickle.dumps(model))
@@ -104,12 +103,10 @@ def test_every_method_learns_from_candidates(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_options_of_a_method_are_parameters(name: str) -> None:
     cls: Any = classifier_for(name)
-    assert cls is getattr(estimators, METHODS[name].__name__ + "Classifier")
-    assert cls.__name__ in dir(estimators)
+    assert cls is getattr(estimators, METHODS[name].__name__ + "Classifier") and cls.__name__ in dir(estimators)
     own = {field.name for field in fields(METHODS[name].Config)}
     shared = set(CandidateClassifier().get_params()) - {"method", "method_options"}
-    assert set(cls().get_params()) == own | shared
-    assert all(f"\n{option} (default" in cls.__doc__ for option in own)
+    assert set(cls().get_params()) == own | shared and all(f"\n{option} (default" in cls.__doc__ for option in own)
 
 
 def test_a_named_class_is_the_general_one_with_its_method_set() -> None:
@@ -203,8 +200,7 @@ def test_score_is_accuracy_for_labels_and_covering_for_candidates() -> None:
     assert model.score(X, [set(row.nonzero()[0]) for row in MATRIX]) == pytest.approx(inside.mean())
     weight = np.arange(90.0)
     assert model.score(X, MATRIX, sample_weight=weight) == pytest.approx((inside * weight).sum() / weight.sum())
-    assert model.score(X, np.full(90, 7)) == 0
-    assert covering_scorer(model, X, MATRIX) == pytest.approx(inside.mean())
+    assert model.score(X, np.full(90, 7)) == 0 and covering_scorer(model, X, MATRIX) == pytest.approx(inside.mean())
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         covering_scorer(model, X, MATRIX[:2])
     p = model.predict_proba(X)
@@ -219,8 +215,7 @@ def test_doubtful_items_are_those_whose_label_is_missing() -> None:
     label_N[wrong] = (label_N[wrong] + 1) % 3
     model = quick("pals", epochs=8, smoothing=0.1).fit(X, label_N)
     assert sorted(model.doubtful_) == wrong.tolist() and (np.diff(model.doubt_[model.doubtful_]) <= 0).all()
-    assert (model.labels_ == TRUTH).mean() > 0.95
-    assert quick("pals", epochs=8).fit(X, TRUTH).doubtful_.size == 0
+    assert (model.labels_ == TRUTH).mean() > 0.95 and quick("pals", epochs=8).fit(X, TRUTH).doubtful_.size == 0
 
 
 def test_doubt_by_a_slow_loop() -> None:

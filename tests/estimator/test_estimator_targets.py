@@ -38,8 +38,7 @@ SETS = [{"ant", "bee"}, {"cat"}, {"bee", "cat"}, {"ant"}]
 def test_a_candidate_matrix_in_any_wrapping(y: Any) -> None:
     target = read_target(y)
     assert target.allowed_NC.dtype == bool and (target.allowed_NC == MATRIX).all()
-    assert [str(c) for c in target.classes] == ["0", "1", "2"] and target.frequency_NC is None
-    assert not target.plain
+    assert [str(c) for c in target.classes] == ["0", "1", "2"] and target.frequency_NC is None and not target.plain
 
 
 @pytest.mark.parametrize(
@@ -56,8 +55,7 @@ def test_a_candidate_matrix_in_any_wrapping(y: Any) -> None:
 )
 def test_sets_of_names(y: Any) -> None:
     target = read_target(y)
-    assert target.classes.tolist() == NAMES and (target.allowed_NC == MATRIX).all()
-    assert target.frequency_NC is None
+    assert target.classes.tolist() == NAMES and (target.allowed_NC == MATRIX).all() and target.frequency_NC is None
 
 
 @pytest.mark.parametrize(

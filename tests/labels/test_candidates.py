@@ -90,8 +90,7 @@ class TestFromVotes:
         candidates = CandidateSets.from_votes(votes)
         assert candidates.ids == ("a", "b")
         assert sets(candidates) == [{"cat", "eel"}, {"dog"}], "a vote of weight 0 is no vote"
-        assert candidates.frequency_NC is not None
-        assert candidates.frequency_NC.tolist() == [[0.75, 0, 0.25], [0, 1, 0]]
+        assert candidates.frequency_NC is not None and candidates.frequency_NC.tolist() == [[0.75, 0, 0.25], [0, 1, 0]]
         assert candidates.frequency_NC.dtype == torch.float32
 
     def test_ids_fix_the_order_and_the_items(self) -> None:
@@ -166,8 +165,7 @@ class TestOnEmpty:
         assert candidates.ids == ("0", "1", "2", "3")
         assert sets(CandidateSets.from_votes([], ids=["a"], class_names=ANIMALS, on_empty="all")) == [set(ANIMALS)]
         candidates = CandidateSets.from_votes([("a", 0), ("b", 1, 0.0)], on_empty="all")
-        assert candidates.frequency_NC is not None
-        assert candidates.frequency_NC.tolist() == [[1, 0], [0.5, 0.5]]
+        assert candidates.frequency_NC is not None and candidates.frequency_NC.tolist() == [[1, 0], [0.5, 0.5]]
         candidates = CandidateSets.from_lists(self.labels, on_empty="drop")
         assert sets(candidates) == [{"cat"}, {"dog", "eel"}] and candidates.ids == ("1", "3")
 
@@ -222,8 +220,7 @@ class TestTake:
     )
     def test_rows_names_and_frequencies_move_together(self, index: list[int], ids: str) -> None:
         taken = self.candidates.take(torch.tensor(index))
-        assert taken.ids == tuple(ids) and taken.frequency_NC is not None
-        assert self.candidates.frequency_NC is not None
+        assert taken.ids == tuple(ids) and taken.frequency_NC is not None and self.candidates.frequency_NC is not None
         for i, item in enumerate(taken.ids):
             row = self.candidates.ids.index(item)
             assert torch.equal(taken.allowed_NC[i], self.candidates.allowed_NC[row])

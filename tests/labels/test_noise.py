@@ -77,13 +77,6 @@ class TestClosedForms:
         assert noise.mean_size == float(size_N.mean())
         assert size is None or noise.mean_size == pytest.approx(size, abs=5 * float(size_N.std()) / math.sqrt(MANY))
 
-    @pytest.mark.parametrize("protocol", PROTOCOLS)
-    @pytest.mark.parametrize("q", [0.05, 0.6])
-    def test_rates_in_uneven_groups(self, protocol: Protocol, q: float) -> None:
-        group_C = torch.tensor([7, 7, -2, 7, -2, 7]) if protocol == "g3" else torch.tensor([7, 7, -2, 7, -2, 0])
-        noise = make(truth_of(MANY, 6), q, 0.4, protocol, group_C=group_C)
-        assert noise.effective_rate == near(noise.expected_rate)
-
 
 Law = dict[frozenset[int], float]
 
@@ -180,8 +173,7 @@ class TestDistribution:
     def test_draws_in_blocks_differ_from_one_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("pals.labels.noise.MAX_DRAWN_ENTRIES", 70)
         noise = make(truth_of(1003, 10), 0.5, 0.2)
-        assert len(noise.candidates) == 1003
-        assert len({tuple(row) for row in noise.candidates.allowed_NC.tolist()}) > 500
+        assert len(noise.candidates) == 1003 and len({tuple(row) for row in noise.candidates.allowed_NC.tolist()}) > 500
 
 
 class TestProperties:
@@ -203,8 +195,7 @@ class TestProperties:
             return
         noise = make(truth, q, eta, protocol, seed, group_C=group_C)
         allowed_NC = noise.candidates.allowed_NC
-        assert allowed_NC.any(dim=1).all()
-        assert not (allowed_NC & (group_C[truth.label_N][:, None] != group_C)).any()
+        assert allowed_NC.any(dim=1).all() and not (allowed_NC & (group_C[truth.label_N][:, None] != group_C)).any()
         assert 0 <= noise.expected_rate <= 1
         missing_N = ~allowed_NC[torch.arange(40), truth.label_N]
         assert noise.effective_rate == pytest.approx(float(missing_N.double().mean()))

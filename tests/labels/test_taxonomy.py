@@ -115,12 +115,10 @@ def test_shape_and_order_of_entries() -> None:
 def test_levels_and_classes_left_out() -> None:
     names = ("life", *BIRDS.nodes)
     one_root = Taxonomy(names, (NO_NODE, *(parent + 1 for parent in BIRDS.parents)))
-    assert one_root.num_levels == BIRDS.num_levels == 3
-    assert Taxonomy.from_parents({"a": None, "b": None}).num_levels == 1
+    assert one_root.num_levels == BIRDS.num_levels == 3 and Taxonomy.from_parents({"a": None, "b": None}).num_levels == 1
     assert Taxonomy.from_parents({"x": None, "a": "x", "b": "x"}).num_levels == 1
     kept = BIRDS.keep(["seal", "kittiwake"])
-    assert kept.leaves == ("kittiwake", "seal")
-    assert kept.nodes == ("birds", "gulls", "kittiwake", "mammals", "seal")
+    assert kept.leaves == ("kittiwake", "seal") and kept.nodes == ("birds", "gulls", "kittiwake", "mammals", "seal")
     for name in ("whale", "gulls"):
         with pytest.raises(InputError, match=f"Unknown class '{name}'.*as a leaf"):
             BIRDS.keep([name])

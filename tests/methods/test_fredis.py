@@ -145,13 +145,8 @@ def random_case(seed: int, rows: int = 12, classes: int = 5) -> tuple[Tensor, Te
     generator = torch.Generator().manual_seed(seed)
     allowed = torch.rand(rows, classes, generator=generator) < 0.5
     allowed[torch.arange(rows), torch.randint(classes, (rows,), generator=generator)] = True
-    posterior = torch.stack(
-        [
-            torch.bincount(torch.randint(classes, (64,), generator=generator) ** 2 % classes, minlength=classes)
-            for _ in range(rows)
-        ]
-    )
-    return allowed, posterior / 64
+    draws = [torch.randint(classes, (64,), generator=generator) ** 2 % classes for _ in range(rows)]
+    return allowed, torch.stack([torch.bincount(draw, minlength=classes) for draw in draws]) / 64
 
 
 @given(seeds, st.integers(0, 40), st.integers(0, 64), st.sampled_from([0, 1, 3, 16]), st.integers(1, 3))
@@ -171,8 +166,7 @@ def test_what_every_round_keeps(seed: int, theta: int, delta: int, strict: bool,
     gap = posterior.amax(dim=1, keepdim=True) - posterior
     top = gap == 0
     assert not (allowed & ~found & top).any()  # the likeliest label is never removed
-    assert not (found & ~allowed & (gap >= theta / 64)).any()
-    assert not (allowed & ~found & (gap <= lower)).any()
+    assert not (found & ~allowed & (gap >= theta / 64)).any() and not (allowed & ~found & (gap <= lower)).any()
     assert int((found != allowed).sum()) <= changes + 2 * changes
     assert torch.equal(found, edit(allowed, posterior, seed, changes=changes, strict_cap=strict, **options)[0])
     free, _ = edit(allowed, posterior, **options)
@@ -186,10 +180,8 @@ def test_thresholds_of_a_round() -> None:
     _, lower = edit(torch.ones_like(allowed), posterior, add_below=0.5, remove_above=0.9, remove_step=0.01)
     assert lower == 0.9  # without an addition it stays
     gap = torch.tensor([[0.0, 0.35, 0.62], [0.0, 0.11, 0.0]])
-    assert lower_threshold(1.0, 0.1, gap, 0) == 1.0
-    assert lower_threshold(1.0, 0.1, gap, 1) == pytest.approx(0.6)
-    assert lower_threshold(0.5, 0.1, gap, 1) == 0.5
-    assert lower_threshold(1.0, 0.1, gap, 3) == pytest.approx(0.1)
+    assert lower_threshold(1.0, 0.1, gap, 0) == 1.0 and lower_threshold(1.0, 0.1, gap, 1) == pytest.approx(0.6)
+    assert lower_threshold(0.5, 0.1, gap, 1) == 0.5 and lower_threshold(1.0, 0.1, gap, 3) == pytest.approx(0.1)
     assert lower_threshold(1.0, 0.3, gap, 3) == pytest.approx(0.1)
     assert lower_threshold(1.0, 0.6, gap, 99) == 0.0  # there are only three
     assert lower_threshold(1.0, 0.0, gap, 3) == 1.0
@@ -352,5 +344,4 @@ def test_held_out_counts() -> None:
     covered = held.index_M[:3]
     allowed[covered, covered % 4] = True
     context: Any = Outputs()
-    assert held.covering_rate(context, allowed) == pytest.approx(0.3)
-    assert len(Holdout(50, 0.0).estimation_items()) == 50
+    assert held.covering_rate(context, allowed) == pytest.approx(0.3) and len(Holdout(50, 0.0).estimation_items()) == 50

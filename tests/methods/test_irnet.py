@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_pico import slow_contrast, slow_prototypes
+from test_pico import slow_contrast, slow_pass, slow_prototypes
 from torch import Tensor
 
 from _slow import rest_slow
@@ -119,12 +118,6 @@ def test_levelling_needs_the_last_rates_alone(seed: int, window: int, more: int,
     assert has_plateaued(rates[-(window // 2 + 11) :], window) == has_plateaued(rates, window)
 
 
-def test_levelling_on_simple_curves() -> None:
-    assert has_plateaued([0.7] * 100, 100)
-    assert not any(has_plateaued([1e-3 * i for i in range(count)], 100) for count in range(100, 300))
-    assert has_plateaued([0.01 * i for i in range(60)] + [0.6] * 200, 100)
-
-
 def covering(rates: Sequence[float], toy: Dataset, **options: Any) -> list[tuple[int, int, int]]:
     """Train with these covering rates, one per epoch: (epoch, first epoch of correction as known after it, held out)."""
     trainer = toy_trainer("irnet", toy, options={"tau": 0.1, **options}, train={"epochs": len(rates)})
@@ -213,9 +206,7 @@ def test_step_is_the_authors_in_slow_motion(options: dict[str, Any]) -> None:
         views.append(len(batch.views))
         epoch, index, tau = (len(views) + 1) // 2, batch.index_B, options.get("tau")
         allowed, prototypes = method.working_NC[index], method.prototype_CD.clone()
-        query, key = copy.deepcopy((method.query, method.key))
-        logits, z = query(batch.views[0])
-        k = key(batch.views[1])[1].detach()
+        query, logits, z, k = slow_pass(method, batch)
         label = (logits.softmax(dim=1) * allowed).argmax(dim=1)
         vote = ((z @ prototypes.T).softmax(dim=1) * allowed).argmax(dim=1)
         phi = 0.99 if epoch == 1 else 0.95 - 0.15 * (epoch - 2) / 5

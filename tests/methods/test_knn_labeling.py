@@ -68,9 +68,8 @@ def pictures_trainer(**options: Any) -> Trainer:
     truth = Truth.of(label_N)
     candidates = make_candidates(truth, partial_rate=0.3, noise_rate=0.0, generator=generator, ids=ids).candidates
     torch.manual_seed(1)
-    method = PALS(
-        method_options("pals", {"neighbors": 5, **options}), Problem(candidates, lambda name=None: SmallCNN(3, 3, 12))
-    )
+    problem = Problem(candidates, lambda name=None: SmallCNN(3, 3, 12))
+    method = PALS(method_options("pals", {"neighbors": 5, **options}), problem)
     views = image_views((0.4, 0.4, 0.4), (0.2, 0.2, 0.2), pad=1, flip=False, strong="cifar", cutout=4)
     config = build(TrainConfig, {"epochs": 2, "batch_size": 20})
     return Trainer(method, Items(images, ids), views, config, Engine(EngineConfig(device="cpu")), seed=1, truth=truth)
@@ -99,10 +98,9 @@ def test_untrained_features_are_patches_of_pictures_and_vectors_as_they_are() ->
     next(trainer.epochs())
     vectors_ND = trainer.method.frozen_ND
     assert torch.equal(vectors_ND, trainer.views.make("eval", trainer.inputs, torch.Generator()))
-    expected = pseudo_label(
-        vectors_ND, trainer.method.allowed_NC, neighbors=trainer.method.config.neighbors, include_self=False
-    )
-    assert torch.equal(trainer.method.posterior(), expected.posterior_NC)
+    method = trainer.method
+    expected = pseudo_label(vectors_ND, method.allowed_NC, neighbors=method.config.neighbors, include_self=False)
+    assert torch.equal(method.posterior(), expected.posterior_NC)
 
 
 def test_line_and_warm_up() -> None:
@@ -137,10 +135,8 @@ def test_faiss_searches_where_a_setting_says_so(
         return search(*arguments)
 
     monkeypatch.setattr(knn, "search_faiss", spy)
-    plain, faiss = (
-        toy_trainer(method, options={"neighbors": neighbors_option, "neighbor_backend": backend})
-        for backend in ("torch", "faiss-flat")
-    )
+    option_sets = ({"neighbors": neighbors_option, "neighbor_backend": backend} for backend in ("torch", "faiss-flat"))
+    plain, faiss = (toy_trainer(method, options=options) for options in option_sets)
     first, same = next(plain.epochs()), next(faiss.epochs())
     assert searched == ["faiss-flat"] * (2 if neighbors_option == "auto" else 1)
     assert same["selected"] == first["selected"] and same["loss"] == pytest.approx(first["loss"], abs=1e-4)

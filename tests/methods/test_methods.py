@@ -146,9 +146,8 @@ def permuted_trainer(name: str, data: Dataset, order_C: Tensor, epochs: int) -> 
 
     options = method_options(name, toy_options(name))
     method = find_method(name)(options, Problem(candidates, network))
-    trainer = toy_trainer(
-        method, replace(data, truth=truth, test_truth=test_truth), candidates, train={"epochs": epochs, "lr": 0.05}
-    )
+    renamed = replace(data, truth=truth, test_truth=test_truth)
+    trainer = toy_trainer(method, renamed, candidates, train={"epochs": epochs, "lr": 0.05})
     run_all(trainer)
     return trainer, trainer.infer(method.predictor, data.test.inputs).logits[:, number_C]
 
@@ -220,6 +219,8 @@ def test_belief_is_a_distribution(name: str, options: Mapping[str, Any], toy: Da
         torch.testing.assert_close(posterior_NC.sum(dim=1), torch.ones(90), atol=1e-5, rtol=0)
         assert sum(sum(counts) for counts in record["posterior"].values()) == 90
         assert options.get("noise_rate") != 0.0 or record["lambda"] == 0.0
+        if name in ("cc", "lws", "pl-knn", "ipal"):
+            assert (posterior_NC[~method.allowed_NC] == 0).all()
         if keeps:
             assert (method.confidence_NC[~method.allowed_NC] == 0).all()
             torch.testing.assert_close(method.confidence_NC.sum(dim=1), torch.ones(90))

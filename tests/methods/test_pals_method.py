@@ -73,8 +73,7 @@ def test_labelling_options_reach_the_labelling(options: dict[str, Any], call: di
     assert found is not None
     expected = pseudo_label(ctx.features_ND, noisy.allowed_NC, **{"neighbors": 5, **call})
     usual = pseudo_label(ctx.features_ND, noisy.allowed_NC, neighbors=5)
-    assert torch.equal(found.posterior_NC, expected.posterior_NC)
-    assert torch.equal(found.label_N, expected.label_N)
+    assert torch.equal(found.posterior_NC, expected.posterior_NC) and torch.equal(found.label_N, expected.label_N)
     assert not (torch.equal(found.posterior_NC, usual.posterior_NC) and torch.equal(found.label_N, usual.label_N))
 
 
@@ -217,8 +216,7 @@ def test_learns_better_than_the_average() -> None:
     data = toy_data(items=180)
     noisy = toy_candidates(data, eta=0.3)
     last = {name: run_all(toy_trainer(name, data, noisy, train={"epochs": 12}))[-1] for name in ("pals", "average")}
-    assert last["pals"]["test_accuracy"] >= 0.95
-    assert last["pals"]["test_accuracy"] > last["average"]["test_accuracy"]
+    assert last["pals"]["test_accuracy"] >= 0.95 and last["pals"]["test_accuracy"] > last["average"]["test_accuracy"]
 
 
 def slow_sum(weights: list[float], rows: list[list[float]]) -> list[float]:
@@ -233,9 +231,8 @@ def slow_loss(x: Tensor, labels: list[int], w: float, uniform: list[float], matr
     for i, j in enumerate(partner):
         z = slow_sum([w, 1 - w], [slow_sum(x[k].tolist(), matrix.tolist()) for k in (i, j)])
         total = math.log(sum(math.exp(value) for value in z))
-        losses.append(
-            sum(t * (total - value) for t, value in zip(slow_sum([w, 1 - w], [target[i], target[j]]), z, strict=True))
-        )
+        mixed = slow_sum([w, 1 - w], [target[i], target[j]])
+        losses.append(sum(t * (total - value) for t, value in zip(mixed, z, strict=True)))
     return sum(losses) / len(losses)
 
 

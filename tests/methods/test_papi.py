@@ -91,9 +91,8 @@ def test_loss_against_one_pass_after_the_other(official: bool, noisy: CandidateS
         _, embedding_BD = other.query(w * view + (1 - w) * view[partner_B])
         score_BC = embedding_BD @ other.prototype_CD.T / 0.3
         for part, target_BC in ((w, confidence_BC), (1 - w, confidence_BC[partner_B])):
-            expected = expected + 0.7 * part * nn.functional.kl_div(
-                score_BC.log_softmax(dim=1), target_BC, reduction="batchmean"
-            )
+            apart = nn.functional.kl_div(score_BC.log_softmax(dim=1), target_BC, reduction="batchmean")
+            expected = expected + 0.7 * part * apart
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
 
 
@@ -139,8 +138,7 @@ def test_updates_against_a_slow_loop(noisy: CandidateSets) -> None:
 def test_the_authors_pseudo_label_loses_negative_logits(noisy: CandidateSets) -> None:
     """Candidates 0 and 1 with logits -1 and -2: times the mask they are below the 0 of label 2."""
     logits_BC, allowed_BC = torch.tensor([[-1.0, -2.0, 5.0]]), torch.tensor([[True, True, False]])
-    assert best_candidate(logits_BC, allowed_BC).tolist() == [0]
-    assert best_product(logits_BC, allowed_BC).tolist() == [2]
+    assert best_candidate(logits_BC, allowed_BC).tolist() == [0] and best_product(logits_BC, allowed_BC).tolist() == [2]
     assert best_product(logits_BC.abs(), allowed_BC).tolist() == [1]
     batch, labels = a_batch(), {}
     for official in (False, True):
@@ -150,8 +148,7 @@ def test_the_authors_pseudo_label_loses_negative_logits(noisy: CandidateSets) ->
         method.loss(batch)
         labels[official] = method.cache.label_T
     allowed_TC = noisy.allowed_NC[batch.index_B].repeat(2, 1)
-    assert allowed_TC.gather(1, labels[False][:, None]).all()
-    assert not allowed_TC.gather(1, labels[True][:, None]).all()
+    assert allowed_TC.gather(1, labels[False][:, None]).all() and not allowed_TC.gather(1, labels[True][:, None]).all()
 
 
 def test_first_confidences_are_uniform_and_prototypes_of_unit_length(toy: Dataset, noisy: CandidateSets) -> None:

@@ -94,6 +94,20 @@ def test_supervised_contrast_is_the_loop_with_its_gradient(seed: int, batch: int
     assert torch.equal(supervised_contrast(z, pool, flipped, 0.2), fast)
 
 
+def slow_pass(method: Any, batch: Batch) -> tuple[Any, Tensor, Tensor, Tensor]:
+    """A copy of the query network, its scores and embeddings of the weak view, and the key's of the strong one."""
+    query, key = copy.deepcopy((method.query, method.key))
+    logits, z = query(batch.views[0])
+    return query, logits, z, key(batch.views[1])[1].detach()
+
+
+def assert_same_step(method: Any, query: Any, loss: Tensor, expected: Tensor, atol: float = 1e-3) -> None:
+    """The same loss, and the same gradient of the query network."""
+    torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
+    got = torch.autograd.grad(loss, list(method.query.parameters()), retain_graph=True)
+    torch.testing.assert_close(got, torch.autograd.grad(expected, list(query.parameters())), atol=atol, rtol=atol)
+
+
 def slow_prototypes(prototype: Tensor, z: Tensor, member: Tensor, momentum: float) -> Tensor:
     """One item after the other, in the order of the batch."""
     prototype = prototype.clone()
@@ -206,9 +220,7 @@ def test_step_is_the_authors_in_slow_motion(toy: Dataset) -> None:
         allowed, prototypes = method.allowed_NC[batch.index_B], method.prototype_CD.clone()
         target, queue = method.confidence_NC[batch.index_B].clone(), method.queue_MD.clone()
         epoch, queue_label = len(losses) // 2, method.queue_label_M.clone()  # from 0; two steps each
-        twin = copy.deepcopy((method.query, method.key))
-        logits, z = twin[0](batch.views[0])
-        k = twin[1](batch.views[1])[1].detach()
+        query, logits, z, k = slow_pass(method, batch)
         label = (logits.softmax(dim=1) * allowed).argmax(dim=1)
         if epoch >= 1:
             phi = 0.95 - 0.15 * (epoch - 1) / 3
@@ -223,13 +235,9 @@ def test_step_is_the_authors_in_slow_motion(toy: Dataset) -> None:
             score = torch.cat([(z * k).sum(dim=1, keepdim=True), z @ queue.T], dim=1) / 0.07
             contrast = nn.functional.cross_entropy(score, torch.zeros(32, dtype=torch.int64), reduction="none")
         expected = (soft_cross_entropy(logits, target) + 0.5 * contrast).mean()
-        torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
+        assert_same_step(method, query, loss, expected)
         losses.append(loss)
         seen_paths.append(method.graph_key)
-        parameters = list(method.query.parameters())
-        got = torch.autograd.grad(loss, parameters, retain_graph=True)
-        for a, b in zip(got, torch.autograd.grad(expected, list(twin[0].parameters())), strict=True):
-            torch.testing.assert_close(a, b, atol=1e-3, rtol=1e-3)
         assert allowed[torch.arange(32), label].all()
 
         def after() -> None:
@@ -290,8 +298,7 @@ def test_the_head_is_as_wide_as_the_network_and_options_are_described() -> None:
     trained = {id(p) for p in method.parameters() if p.requires_grad}
     assert trained == {id(p) for p in method.query.parameters()}
     described = {option: meaning for option, _, meaning in describe_options(find_method("pico"))}
-    assert described["queue"].startswith("Number of keys")
-    assert described["prototypes_from"].startswith("First epoch")
+    assert described["queue"].startswith("Number of keys") and described["prototypes_from"].startswith("First epoch")
 
 
 def test_vectors_have_a_view_for_every_name_that_images_have() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_pico import slow_contrast, slow_prototypes, unit
+from test_pico import assert_same_step, slow_contrast, slow_pass, slow_prototypes, unit
 from torch import Tensor
 
 from _slow import rest_slow
@@ -100,17 +99,6 @@ def test_strict_positives_are_the_loop(seed: int, batch: int, queue: int, neighb
                 assert usable == (neighbors - 1 if batch + i in expected else neighbors)
 
 
-def test_with_everyone_reliable_only_the_queue_is_strict() -> None:
-    generator = torch.Generator().manual_seed(0)
-    label, flags = torch.tensor([0, 1, 0]), torch.tensor([True, False, True, False])
-    same = label[:, None] == torch.cat([label, label, torch.tensor([0, 0, 1, 1])])
-    everyone = torch.ones(3, dtype=torch.bool)
-    near = nearest_rows(torch.rand(3, 10, generator=generator), 4)
-    for neighbors in (None, near):
-        strict = strict_positives(same, everyone, torch.cat([everyone, everyone, flags]), neighbors)
-        assert torch.equal(strict[:, :6], same[:, :6]) and torch.equal(strict[:, 6:], same[:, 6:] & flags)
-
-
 def slow_loss(
     method: Any, batch: Batch, epoch: int, forward: Any, reliable: Tensor, confidence: Tensor, label: Tensor
 ) -> Tensor:
@@ -156,9 +144,7 @@ def test_step_is_the_authors_in_slow_motion(delta: float, mixup: float) -> None:
         allowed, reliable = method.allowed_NC[batch.index_B], method.reliable_N[batch.index_B]
         prototypes, phi = method.prototype_CD.clone(), 0.95 - 0.15 * (epoch - 2) / 5
         confidence, place = method.confidence_NC[batch.index_B].clone(), int(method.queue_start)
-        query, key = copy.deepcopy((method.query, method.key))
-        logits, z = query(batch.views[0])
-        k = key(batch.views[1])[1].detach()
+        query, logits, z, k = slow_pass(method, batch)
         best, free = (logits.softmax(dim=1) * allowed).argmax(dim=1), logits.argmax(dim=1)
         label = torch.where(reliable, best, free)
         if epoch >= 2:
@@ -171,10 +157,7 @@ def test_step_is_the_authors_in_slow_motion(delta: float, mixup: float) -> None:
             score = torch.cat([(z * k).sum(dim=1, keepdim=True), z @ method.queue_MD.T], dim=1) / 0.07
             moco = torch.nn.functional.cross_entropy(score, torch.zeros(10, dtype=torch.int64))
             expected = soft_cross_entropy(logits, confidence).mean() + 0.5 * moco
-        torch.testing.assert_close(loss, expected, atol=1e-4, rtol=1e-4)
-        got = torch.autograd.grad(loss, list(method.query.parameters()), retain_graph=True)
-        for a, b in zip(got, torch.autograd.grad(expected, list(query.parameters())), strict=True):
-            torch.testing.assert_close(a, b, atol=2e-3, rtol=2e-3)
+        assert_same_step(method, query, loss, expected, atol=2e-3)
 
         def after() -> None:
             distance = torch.stack([-(z[i] @ prototypes[best[i]]) for i in range(10)])

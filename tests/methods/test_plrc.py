@@ -75,8 +75,7 @@ def test_smoothed_predictions_and_disagreement() -> None:
     near(disagreement_N, [0.872039, 1.216539, 0.791415, 1.462780])
     assert disagreement_N.argsort().tolist() == [2, 0, 1, 3]
     groups = split(disagreement_N, *split_counts(4, 1.0, 0.5))
-    assert groups.noisy_N.tolist() == [False, True, False, True]
-    assert torch.equal(groups.normal_N, ~groups.noisy_N)
+    assert groups.noisy_N.tolist() == [False, True, False, True] and torch.equal(groups.normal_N, ~groups.noisy_N)
 
 
 def test_sizes_of_new_sets() -> None:
@@ -360,9 +359,6 @@ def test_features_differ_and_frozen_ones_stay(noisy: CandidateSets, toy: Any) ->
 def test_every_option_changes_the_sets(options: Mapping[str, Any]) -> None:
     data = toy_data(items=120, classes=5)
     common = {"warm_up": 1, "noise_rate": 0.2}
-    plain, changed = (
-        toy_trainer("plrc", data, train={"epochs": 3}, options=given) for given in (common, {**common, **options})
-    )
-    run_all(plain)
-    run_all(changed)
+    plain, changed = (toy_trainer("plrc", data, train={"epochs": 3}, options=given) for given in (common, common | options))
+    run_all(plain), run_all(changed)
     assert not torch.equal(plain.method.rebuilt_NC, changed.method.rebuilt_NC)

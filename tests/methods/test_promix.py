@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from _slow import rest_slow
-from _toy import run_all, steps_of, toy_candidates, toy_data, toy_method, toy_trainer, watched_steps
+from _toy import run_all, steps_of, toy_candidates, toy_data, toy_method, toy_trainer
 from pals.data.dataset import Dataset
 from pals.labels.candidates import CandidateSets
 from pals.methods import Batch
@@ -388,22 +389,13 @@ def test_each_network_has_its_own_base_set(toy: Dataset, noisy: CandidateSets) -
 
 
 def test_warm_up_teaches_the_main_heads(toy: Dataset) -> None:
-    looked = 0
-
-    def look(method: Any, batch: Batch, loss: Tensor) -> Any:
-        nonlocal looked
-        heads = [p.detach().clone() for p in method.auxiliary.parameters()]
-
-        def later() -> None:
-            same = [torch.equal(p, old) for p, old in zip(method.auxiliary.parameters(), heads, strict=True)]
-            assert all(same) if method.in_warm_up else not any(same)
-            assert bool((method.share_Q2C != 1 / 3).any()) == (not method.in_warm_up)
-
-        looked += 1
-        return later
-
-    watched_steps("promix", toy, look, options={"warm_up": 2}, train={"epochs": 3})
-    assert looked == 9
+    trainer = toy_trainer("promix", toy, options={"warm_up": 2}, train={"epochs": 3})
+    steps = [*(method for method, _ in steps_of(trainer)), trainer.method]
+    assert len(steps) == 9 + 1
+    for before, after in pairwise(steps):
+        same = [torch.equal(*pair) for pair in zip(before.auxiliary.parameters(), after.auxiliary.parameters(), strict=True)]
+        assert all(same) if before.in_warm_up else not any(same)
+        assert bool((after.share_Q2C != 1 / 3).any()) == (not before.in_warm_up)
 
 
 @pytest.mark.parametrize("labels", ["majority", "candidates"])
@@ -427,9 +419,8 @@ def test_several_votes(toy: Dataset) -> None:
     p = torch.tensor([[0.3, 0.695, 0.005], [0.5, 0.2, 0.3], [0.2, 0.7, 0.1]])
     index = torch.arange(3)
     single: Any = toy_method("promix", said, {"labels": "majority"})
-    several, stay = (
-        toy_method("promix", said, {"labels": "candidates", "candidate_target": how}) for how in ("best", "majority")
-    )
+    both = ({"labels": "candidates", "candidate_target": how} for how in ("best", "majority"))
+    several, stay = (toy_method("promix", said, options) for options in both)
     assert single.given(index)[0].tolist() == [True, False, False]
     assert several.given(index).tolist() == (share > 0).tolist()
     assert single.matched(p, index).tolist() == [False, False, False]
@@ -455,6 +446,8 @@ def test_main_heads_answer_and_those_switched_off_are_not_there(noisy: Candidate
         answers = [network(x).logits for network in method.trained]
         assert isinstance(method.predictor, NetworkPair) == (networks == 2) == (len(answers) == 2)
         torch.testing.assert_close(method.predictor(x).logits, sum(answers) / networks)
+        features = torch.cat([network(x).features for network in method.trained], dim=1)
+        assert torch.equal(method.predictor(x).features, features) and (networks == 1 or not torch.equal(*answers))
     assert not list(toy_method("promix", noisy, {"auxiliary": False}).auxiliary.parameters())
     names = [name for name, _ in toy_method("promix", noisy).named_parameters() if name.startswith("auxiliary")]
     assert len(names) == 4 and all("classifier" in name.split(".") for name in names)  # with the full learning rate

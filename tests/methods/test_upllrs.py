@@ -39,18 +39,6 @@ def test_how_many_are_left() -> None:
     assert [max_separation_steps(share) for share in (0.03, 0.005, 0.01, 0.0)] == [34, 204, 102, 0]
 
 
-@given(seeds, st.integers(1, 60), st.floats(0, 0.99))
-def test_those_with_the_largest_loss_go(seed: int, items: int, share: float) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    loss = torch.randn(items, generator=generator)
-    reliable = torch.rand(items, generator=generator) < 0.7
-    left = exclude_largest(loss, reliable, share)
-    gone = reliable & ~left
-    assert not (left & ~reliable).any() and int(gone.sum()) == int(share * int(reliable.sum()))
-    if gone.any() and left.any():
-        assert loss[gone].min() >= loss[left].max()
-
-
 def test_worked_example_of_the_ranking_loss() -> None:
     """p = (.2, .5, .3): candidates 0 and 2; one alone is the cross-entropy; all are the mean."""
     method = method_on("upllrs", [[1, 0, 1], [0, 1, 0], [1, 1, 1]], held_out=0.0)

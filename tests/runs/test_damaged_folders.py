@@ -115,8 +115,7 @@ def vectors(tmp_path: Path) -> None:
 
 
 def kept(pals: Pals, *command: str) -> Path:
-    answer = pals(*command)
-    assert answer.code == 0, answer.err
+    pals(*command).ok()
     return Path("run").rename("kept")
 
 

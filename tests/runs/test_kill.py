@@ -32,8 +32,7 @@ def assert_same_run(folder: Path, whole: Path) -> None:
     assert_same(load_checkpoint(folder / "checkpoint.pt"), load_checkpoint(whole / "checkpoint.pt"))
     assert logged_epochs(folder) == logged_epochs(whole)
     events = [event["event"] for event in read_json_lines(folder / "log.jsonl")]
-    assert events == ["start", *["epoch"] * (len(events) - 1)]
-    assert {path.name for path in folder.iterdir()} == FILES
+    assert events == ["start", *["epoch"] * (len(events) - 1)] and {path.name for path in folder.iterdir()} == FILES
     for name in ("config.yaml", "summary.json"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
 
@@ -63,8 +62,7 @@ def test_killed_at_every_write(point: str, times: int, pals: Callable[..., Answe
         if not in_a_child(work):
             break
         assert not (Path(folder) / "summary.json").exists() or count == times
-        answer = pals(*TOY, "--out", folder)
-        assert answer.code == 0, answer.err
+        pals(*TOY, "--out", folder).ok()
         assert_same_run(Path(folder), Path("whole"))
     assert count == times + 1  # every one of these writes had its turn
 
@@ -79,8 +77,7 @@ def test_killed_again_and_again(pals: Callable[..., Answer]) -> None:
     moments = random.Random(7)
     killed = [in_a_child(lambda: pals(*command, "--out", "run"), moments.uniform(0, whole / 4)) for _ in range(12)]
     assert any(killed)
-    answer = pals(*command, "--out", "run")
-    assert answer.code == 0, answer.err
+    pals(*command, "--out", "run").ok()
     assert_same_run(Path("run"), Path("whole"))
 
 
@@ -103,10 +100,8 @@ def test_a_real_process_killed_in_the_second_and_fourth_epoch(
         running.kill()
         assert running.wait() in (-signal.SIGKILL, 0)  # 0: on a machine so busy that the end came first
         assert len(logged_epochs(folder)) >= epochs
-    answer = pals(*command, "--out", "run")
-    assert answer.code == 0, answer.err
-    assert re.search(r"run: continuing after epoch [3-6]\.", answer.out)
-    assert pals(*command, "--out", "whole").code == 0
+    answer = pals(*command, "--out", "run").ok()
+    assert re.search(r"run: continuing after epoch [3-6]\.", answer.out) and pals(*command, "--out", "whole").code == 0
     assert_same_run(folder, tmp_path / "whole")
 
 

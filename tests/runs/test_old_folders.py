@@ -49,12 +49,10 @@ def made_older(run: Path, *keys: tuple[str, str]) -> None:
 
 
 def test_an_older_run_is_continued_and_evaluated(pals: Pals) -> None:
-    assert pals(*TRAIN, "--out", "whole").code == 0
-    assert pals(*TRAIN, "--out", "run", "--stop-after", "1").code == 0
+    assert pals(*TRAIN, "--out", "whole").code == 0 and pals(*TRAIN, "--out", "run", "--stop-after", "1").code == 0
     made_older(Path("run"), *LATER)
     assert pals("evaluate", "run").code == 0
-    answer = pals(*TRAIN, "--out", "run")
-    assert answer.code == 0, answer.err
+    answer = pals(*TRAIN, "--out", "run").ok()
     assert "continuing after epoch 1" in answer.out
     assert (Path("run") / "summary.json").read_bytes() == (Path("whole") / "summary.json").read_bytes()
     assert read_json(Path("whole/run.json"))["format"] == 1
@@ -63,8 +61,7 @@ def test_an_older_run_is_continued_and_evaluated(pals: Pals) -> None:
 def test_an_older_run_with_options_that_were_removed(pals: Pals) -> None:
     """At the values at which they did nothing they are left out; any other is refused."""
     removed = {"relabel_every": 1.0, "average": 0.0, "average_until": 1.0, "smoothing_end": None}
-    assert pals(*TRAIN, "--out", "whole").code == 0
-    assert pals(*TRAIN, "--out", "run", "--stop-after", "1").code == 0
+    assert pals(*TRAIN, "--out", "whole").code == 0 and pals(*TRAIN, "--out", "run", "--stop-after", "1").code == 0
     run = Path("run")
     values = read_yaml(run / "config.yaml")
     write_text(run / "config.yaml", to_yaml({**values, "method": {**values["method"], **removed}}))
@@ -72,8 +69,7 @@ def test_an_older_run_with_options_that_were_removed(pals: Pals) -> None:
     content["settings"]["method"] |= removed
     save_checkpoint(run / "checkpoint.pt", content["settings"], content["state"])
     assert pals("evaluate", "run").code == 0
-    answer = pals(*TRAIN, "--out", "run")
-    assert answer.code == 0, answer.err
+    answer = pals(*TRAIN, "--out", "run").ok()
     assert (run / "summary.json").read_bytes() == Path("whole/summary.json").read_bytes()
     answer = pals(*TRAIN, "--set", "method.average=0.5", "--out", "other")
     assert answer.code == 2 and "'method.average'" in answer.err
@@ -94,8 +90,7 @@ def test_what_really_differs_is_named_with_both_values(pals: Pals) -> None:
     write_json(Path("run/run.json"), {**read_json(Path("run/run.json")), "format": 9})
     for command in (("evaluate", "run"), (*TRAIN, "--out", "run")):
         answer = pals(*command)
-        assert answer.code == 2
-        assert "run was written by a newer PALS (format 9; this one reads up to 1)" in answer.err
+        assert answer.code == 2 and "run was written by a newer PALS (format 9; this one reads up to 1)" in answer.err
 
 
 def test_an_older_fit_is_resumed_and_built_on(pals: Pals, tmp_path: Path) -> None:
@@ -110,12 +105,10 @@ def test_an_older_fit_is_resumed_and_built_on(pals: Pals, tmp_path: Path) -> Non
     assert pals(*command).code == 0
     made_older(tmp_path / "run", ("data", "mirror"), ("data", "gold"), ("train", "period"), ("engine", "deterministic"))
     described_shorter(tmp_path / "run" / FILE_NAME, "resize")
-    answer = pals("predict", "run", "vectors.npy", "--out", "p.csv", "--device", "cpu")
-    assert answer.code == 0, answer.err
+    answer = pals("predict", "run", "vectors.npy", "--out", "p.csv", "--device", "cpu").ok()
     (tmp_path / "run" / "summary.json").unlink()
     for again in (command, ("update", "run", "votes.csv", "--out", "next", "--epochs", "1", "--device", "cpu")):
-        answer = pals(*again)
-        assert answer.code == 0, answer.err
+        answer = pals(*again).ok()
     answer = pals(*command, "--no-mirror")
     assert answer.code == 2 and "data.mirror is True there and False here" in answer.err
 

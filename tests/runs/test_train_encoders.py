@@ -77,8 +77,7 @@ def test_a_head_learns_from_frozen_features(tmp_path: Path) -> None:
     assert run.trainer.inputs.shape == (36, 1280) and run.describe()["encoder"] == LITE0 and run.describe()["size"] == 64
     torch.testing.assert_close(run.dataset.train.inputs, encode(squares().train.inputs, LITE0), atol=2e-3, rtol=1e-3)
     (*_, last) = run.epochs()
-    assert last["test_accuracy"] > 0.9
-    assert evaluate(tmp_path / "run", "cpu")["accuracy"] == last["test_accuracy"]
+    assert last["test_accuracy"] > 0.9 and evaluate(tmp_path / "run", "cpu")["accuracy"] == last["test_accuracy"]
 
 
 def test_the_saved_model_predicts_from_files_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,8 +93,7 @@ def test_the_saved_model_predicts_from_files_without_the_package(tmp_path: Path,
 
     monkeypatch.setattr(pretrained, "files", files)
     model = Model.load(tmp_path / "run", "cpu")
-    assert model.about.encoder is not None and model.about.encoder.network == LITE0
-    assert run.extractor is not None
+    assert model.about.encoder is not None and model.about.encoder.network == LITE0 and run.extractor is not None
     own_NC = model.probabilities(run.extractor.pixels(squares().test.inputs))  # type: ignore[union-attr]
     torch.testing.assert_close(own_NC, logits_NC.softmax(dim=1), atol=1e-3, rtol=0)
     frame = predict_folder(tmp_path / "run", tmp_path / "images", device="cpu").set_index("item")
@@ -174,8 +172,7 @@ def test_the_command(pals: Pals) -> None:
     assert "Pictures are encoded by patches at 32 px." in answer.out
     settings = read_yaml(Path("run/seed-1/config.yaml"))
     assert settings["network"] == {"name": "patches", "weights": None, "frozen": True, "head": "mlp", "adapt": True}
-    assert settings["train"]["lr"] == 0.05
-    assert read_json(Path("run/seed-2/summary.json"))["encoder"] == "patches"
+    assert settings["train"]["lr"] == 0.05 and read_json(Path("run/seed-2/summary.json"))["encoder"] == "patches"
     answer = pals("train", "squares", "--encoder", "patches", "--epochs", "1", *FEW)
     assert answer.code == 0 and Path("runs/squares-pals-patches-q0.3-eta0.3").is_dir()
 

@@ -140,8 +140,7 @@ def test_rows_are_shared_and_values_broadcast_as_by_one(asked: Asked) -> None:
     assert (first["rows"], second["rows"]) == ([0, 1, 2], [3, 4, 5, 6])
     for found in (first, second):
         assert found["gathered"] == list(range(7))
-        assert (found["any"], found["told"], found["same"]) == ((True, False), 5, [True, True, True])
-        assert found["met"]
+        assert (found["any"], found["told"], found["same"]) == ((True, False), 5, [True, True, True]) and found["met"]
     _, first, second = asked
     torch.testing.assert_close(first["gradients"], gradients(), rtol=1e-9, atol=1e-12)
     assert torch.equal(first["gradients"], second["gradients"])

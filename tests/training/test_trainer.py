@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from _toy import (
-    WIDTH,
     Answer,
     assert_same,
     logged_epochs,
@@ -27,7 +26,7 @@ from _toy import (
 )
 from pals.data.dataset import Dataset, Items
 from pals.labels.candidates import CandidateSets
-from pals.methods import Batch, Context, EpochPlan, Group, Phase, Problem
+from pals.methods import Batch, Context, EpochPlan, Group, Phase
 from pals.methods.average import Average
 from pals.methods.pals import PALS
 from pals.training import trainer as trainer_module
@@ -39,18 +38,9 @@ from pals.training.trainer import Trainer
 from pals.util.config import build
 from pals.util.errors import InputError
 from pals.util.files import read_json_lines
-from pals.vision.augment import Views
-from pals.vision.networks import MLP, Output
+from pals.vision.networks import Output
 
 CPU = Engine(EngineConfig(device="cpu"))
-
-
-def rates_of(train: Mapping[str, Any]) -> list[float]:
-    """The optimiser's learning rate at every step of a real run: 90 items in batches of 32, three steps per epoch."""
-    trainer = toy_trainer("average", train=train)
-    rates = recorded(trainer.method, "loss", lambda *_: float(trainer.optimizer.param_groups[0]["lr"]))
-    run_all(trainer)
-    return rates
 
 
 @pytest.mark.parametrize(
@@ -64,15 +54,10 @@ def rates_of(train: Mapping[str, Any]) -> list[float]:
 )
 def test_rates_of_a_run(train: dict[str, Any], expected: list[float]) -> None:
     """The cosine per iteration: lr = floor + (lr - floor)(1 + cos(pi s / S)) / 2 at step s of S."""
-    assert rates_of(train) == pytest.approx(expected, rel=1e-6)
-
-
-def groups_of(**train: Any) -> dict[tuple[float, float], set[str]]:
-    """Names of the parameters by (scale of the rate, weight decay)."""
-    method = toy_method("average", toy_candidates(toy_data()))
-    optimizer = make_optimizer(CPU, method, Phase("main"), build(TrainConfig, {"weight_decay": 0.01, **train}))
-    names = {parameter: name.removeprefix("network.") for name, parameter in method.named_parameters()}
-    return {(g["scale"], g["weight_decay"]): {names[p] for p in g["params"]} for g in optimizer.param_groups}
+    trainer = toy_trainer("average", train=train)  # 90 items in batches of 32, three steps per epoch
+    rates = recorded(trainer.method, "loss", lambda *_: float(trainer.optimizer.param_groups[0]["lr"]))
+    run_all(trainer)
+    assert rates == pytest.approx(expected, rel=1e-6)
 
 
 WEIGHTS = {"layers.0.weight", "layers.3.weight"}
@@ -110,20 +95,11 @@ HEAD = {"classifier.weight", "classifier.bias"}
     ids=["alike", "decay on weights", "slower encoder"],
 )
 def test_groups_of_parameters(train: dict[str, Any], groups: Any) -> None:
-    assert groups_of(**train) == groups
-
-
-def test_a_slower_encoder_moves_a_hundredth_as_far() -> None:
-    """One step without momentum and decay: the encoder's step is 0.01 of what it would be, the classifier's the same."""
-    plain = {"epochs": 1, "batch_size": 90, "momentum": 0.0, "weight_decay": 0.0}
-    moved = []
-    for scale in (1.0, 0.01):
-        trainer = toy_trainer("average", train={**plain, "encoder_lr_scale": scale})
-        before = {name: p.detach().clone() for name, p in trainer.method.named_parameters()}
-        run_all(trainer)
-        moved.append({name: p.detach() - before[name] for name, p in trainer.method.named_parameters()})
-    for name, step in moved[0].items():
-        torch.testing.assert_close(moved[1][name], step * (1.0 if "classifier" in name else 0.01), rtol=1e-3, atol=1e-7)
+    """Names of the parameters by (scale of the rate, weight decay)."""
+    method = toy_method("average", toy_candidates(toy_data()))
+    optimizer = make_optimizer(CPU, method, Phase("main"), build(TrainConfig, {"weight_decay": 0.01, **train}))
+    names = {parameter: name.removeprefix("network.") for name, parameter in method.named_parameters()}
+    assert {(g["scale"], g["weight_decay"]): {names[p] for p in g["params"]} for g in optimizer.param_groups} == groups
 
 
 def test_which_parameters_are_trained() -> None:
@@ -333,16 +309,13 @@ def test_inference_in_pieces(feature_batch: int, toy: Dataset) -> None:
     assert not found.logits.requires_grad and not found.logits.is_inference()
 
 
-def test_scores_are_those_of_the_predictor_on_the_test_items(toy: Dataset) -> None:
+def test_what_is_graded(toy: Dataset, noisy: CandidateSets) -> None:
     trainer = toy_trainer("average", toy)
     record = run_all(trainer)[-1]
     logits = trainer.infer(trainer.method.predictor, toy.test.inputs).logits
     label_N = toy.test_truth.label_N
     assert record["test_accuracy"] == pytest.approx(float((logits.argmax(dim=1) == label_N).float().mean()))
     assert record["test_loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, label_N)), rel=1e-6)
-
-
-def test_without_truth_and_test_items_nothing_is_graded(toy: Dataset, noisy: CandidateSets) -> None:
     method = toy_method("pals", noisy)
     trainer = Trainer(method, toy.train, toy.views, TrainConfig(epochs=1, batch_size=32), CPU, seed=1)
     (record,) = run_all(trainer)
@@ -367,8 +340,7 @@ def test_agreement_with_the_candidates_costs_no_pass(name: str, options: dict[st
     passes = recorded(trainer, "infer", note)
     for record in trainer.epochs():
         seen = [logits_NC for logits_NC in passes if logits_NC is not None]
-        assert len(seen) == (name != "average")
-        assert ("covering" in record) == ("approximate" in record) == bool(seen)
+        assert len(seen) == (name != "average") and ("covering" in record) == ("approximate" in record) == bool(seen)
         for logits_NC in seen:
             pairs = [(z, z.softmax(dim=0), allowed) for z, allowed in zip(logits_NC, sets.allowed_NC, strict=True)]
             covered = [bool(allowed[z.argmax()]) for z, _, allowed in pairs]
@@ -409,22 +381,6 @@ def test_epochs_after_the_last_checkpoint_are_done_again(toy: Dataset, tmp_path:
     log = (tmp_path / "log.jsonl").read_bytes()
     again = toy_trainer("average", toy, folder=tmp_path)
     assert again.resume() and run_all(again) == [] and (tmp_path / "log.jsonl").read_bytes() == log
-
-
-def test_all_batches_of_a_compiled_pass_have_one_size(toy: Dataset) -> None:
-    """Each further size would be compiled for itself; predictions do not depend on the padding."""
-    trainer = toy_trainer("average", toy, train={"feature_batch": 40})
-    network, sizes = trainer.method.predictor, list[int]()
-    network.register_forward_pre_hook(lambda _module, inputs: sizes.append(len(inputs[0])))
-    plain = trainer.infer(network, trainer.inputs)
-    assert sizes == [40, 40, 10]
-    trainer.engine.compiled = True
-    for count, expected in ((90, [40] * 3), (30, [30]), (40, [40])):
-        sizes.clear()
-        found = trainer.infer(network, trainer.inputs[:count])
-        assert sizes == expected
-        torch.testing.assert_close(found.logits, plain.logits[:count])
-        torch.testing.assert_close(found.features, plain.features[:count])
 
 
 def test_the_scale_of_half_precision_is_part_of_a_checkpoint(toy: Dataset, tmp_path: Path) -> None:
@@ -473,17 +429,6 @@ def test_what_the_trainer_refuses(toy: Dataset) -> None:
 
     with pytest.raises(InputError, match=r"Unknown view 'stong': did you mean 'strong'\?"):
         run_all(toy_trainer(Misspelt, toy))
-
-
-def test_features_for_images_and_vectors_alike() -> None:
-    """uint8 inputs go through the same door."""
-    pixels = torch.randint(0, 256, (20, WIDTH), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    views = Views({"weak": lambda x, _: x, "eval": lambda x, _: x}, finish=lambda x: x.float() / 255)
-    sets = CandidateSets.from_matrix(torch.ones(20, 3, dtype=torch.bool))
-    method = Average(Average.Config(), Problem(sets, lambda name=None: MLP(WIDTH, 3, width=8)))
-    trainer = Trainer(method, Items(pixels, sets.ids), views, TrainConfig(epochs=2, batch_size=8), CPU, seed=3)
-    assert [r["steps"] for r in run_all(trainer)] == [3, 3]
-    assert isinstance(trainer.infer(method.network, trainer.inputs), Output)
 
 
 def test_a_diverging_run_says_so_and_keeps_its_last_checkpoint(toy: Dataset, tmp_path: Path) -> None:
