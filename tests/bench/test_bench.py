@@ -83,7 +83,7 @@ def test_dry_run_runs_nothing(pals: Pals, grid: Path, whole: Path) -> None:
         (("--grid", "none.yaml"), "Cannot read the settings file none.yaml"),
         (("--grid", "toy.yaml", "--methods", "PALZ"), "Unknown method 'PALZ'"),
         (("--grid", "toy.yaml", "--cells", "all"), "These are there: few, many"),
-        (("--grid", "toy.yaml", "--seeds", "x"), "write how many (3: seeds 1, 2 and 3) or which (1,4)"),
+        (("--grid", "toy.yaml", "--seeds", "x"), "--seeds 'x'"),
         (("--grid", "toy.yaml", "--seeds", "0"), "At least 1"),
         (("--grid", "toy.yaml", "--seeds", "1,1"), "names a seed twice"),
         (("--grid", "toy.yaml", "--launcher", "cloud"), "Known: local, ray, slurm"),

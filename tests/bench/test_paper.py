@@ -256,7 +256,7 @@ def test_the_command(pals: Pals) -> None:
     assert "221 s" in pals("recipes", "--table", "timing").out
     for arguments, words in (
         (("table1/cifar10-q0.1-eta0.1/palz",), "did you mean"),
-        (("nothing like it",), "`pals recipes` lists all"),
+        (("nothing like it",), "See `pals recipes`"),
         (("table1/cifar10-q0.1-eta0.1/pals", "--table", "2"), ""),
     ):
         answer = pals("recipes", *arguments)

@@ -220,7 +220,7 @@ def test_formats_and_what_is_refused(pals: Pals, tmp_path: Path) -> None:
         (("8",), "Unknown table"),
         (("1", "--all"), "drop the table's name"),
         (("1", "--runs", "nowhere"), "does not exist"),
-        (("--all", "--out", "a.png"), "no picture"),
+        (("--all", "--out", "a.png"), "--all"),
     ):
         answer = pals("table", *arguments)
         assert answer.code == 2, arguments

@@ -110,7 +110,7 @@ def test_the_process_that_knows_the_reason_names_it(tmp_path: Path) -> None:
     error.worker_failures = {0: lost, 2: OSError("gone.\nmore")}  # type: ignore[attr-defined]
     assert on_ray._failure(error, work).message.startswith("Process 2 of 4: OSError: gone. Run the same command")
     on_ray._refuse_few({"CPU": 2}, "CPU", 2)
-    with pytest.raises(Exception, match="The Ray cluster has 0 GPUs, but each of 2 processes needs one"):
+    with pytest.raises(Exception, match="2 processes need one GPU each; Ray has 0"):
         on_ray._refuse_few({"CPU": 2}, "GPU", 2)
 
 

