@@ -8,6 +8,7 @@ import re
 import signal
 import statistics
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
@@ -61,6 +62,14 @@ def test_help_shows_an_example(command: str, pals: Pals) -> None:
     answer = pals(*command.split(), "--help")
     assert answer.code == 0
     assert re.search(rf"Example:\s+pals {command}", answer.out)
+
+
+@pytest.mark.filterwarnings("default:Features cannot be kept")
+def test_warnings_name_no_code(monkeypatch: pytest.MonkeyPatch, pals: Pals) -> None:
+    """A full disk was told with a line of the source."""
+    said = "Features cannot be kept", UserWarning, str(cli.__file__), 1
+    monkeypatch.setattr("pals.cli.base.app", lambda: warnings.warn_explicit(*said))
+    assert pals("doctor").err.strip() == "Warning: Features cannot be kept"
 
 
 def test_help_of_everything(pals: Pals) -> None:

@@ -92,12 +92,12 @@ def main() -> None:
         sys.exit(2)
 
 
-def _show_warning(usual: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Show warnings about plug-ins and old runs without the place in the code."""
-    if issubclass(category, (PluginWarning, OldRunWarning)):
+def _show_warning(usual: Callable[..., None], message: Warning | str, category: type[Warning], file: str, *place: Any) -> None:
+    """Show warnings of this package, also about plug-ins and old runs, without the place in the code."""
+    if issubclass(category, (PluginWarning, OldRunWarning)) or Path(file).is_relative_to(Path(__file__).parents[1]):
         errors.print(f"[bold yellow]Warning:[/] {escape(str(message))}", highlight=False, soft_wrap=True)
     else:
-        usual(message, category, *place)
+        usual(message, category, file, *place)
 
 
 def _load_plugins(paths: list[Path] | None) -> list[Path] | None:
