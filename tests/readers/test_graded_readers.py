@@ -235,3 +235,5 @@ def test_files_of_both_kinds_are_joined(write: Write) -> None:
     sheet, plain = write(f"{SHEET}a,ann,deer,dog,,70,,,\n", "sheet.csv"), write(f"{LONG}a,bob,dog\nb,ann,cat\n", "plain.csv")
     votes = read_votes([sheet, plain], columns=[COLUMNS, {}])
     assert said(votes) == {"ann": "1.deer:70 2.dog", "bob": "dog"}
+    again = write(csv_text(votes.to_frame()), "again.csv")
+    assert said(read_votes([again, write(f"{LONG}a,cho,dog>cat\n", "new.csv")]))["cho"] == "1.dog 2.cat"

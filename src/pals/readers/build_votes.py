@@ -73,8 +73,15 @@ def build(
         for table, found in zip(tables, parts, strict=True)
     ]
     ambiguous = sorted({name for found in parts for names in found for name in names} & AMBIGUOUS_MISSING & blank)
-    each = zip(tables, written, strict=True)
-    signs = Notation([pieces for table, cells in each if not table.as_written for pieces in cells], given, notation)
+    plain = {
+        name
+        for table, cells in zip(tables, written, strict=True)
+        if not _may_be_graded(table)
+        for names in cells
+        for name in names
+    }
+    open_cells = [names for table, cells in zip(tables, written, strict=True) if _may_be_graded(table) for names in cells]
+    signs = Notation(open_cells, given | plain, notation)
     graded = [_graded(table, cells, signs) for table, cells in zip(tables, written, strict=True)]
     written = [[one.names for one in cells] for cells in graded]
     if taxonomy is not None:
@@ -197,14 +204,19 @@ def _pieces(cell: str, names: Sequence[str], given: Collection[str], blank: Coll
     return [name for name in names if name not in blank]
 
 
+def _may_be_graded(table: Table) -> bool:
+    """Whether cells may rank their labels: not where columns do."""
+    return not table.as_written and table.rank_R is None
+
+
 def _graded(table: Table, cells: Sequence[list[str]], signs: Notation) -> list[Grades]:
     """The labels of each different cell with their ranks and percentages."""
-    if table.as_written or not (signs.is_on("ranked") or signs.is_on("percent")):
+    if not _may_be_graded(table) or not (signs.is_on("ranked") or signs.is_on("percent")):
         return [Grades(names, [0] * len(names), [np.nan] * len(names)) for names in cells]
     found = []
     for code, names in enumerate(cells):
         try:
-            found.append(signs.read(names, ranks=table.rank_R is None, percents=table.percent_R is None))
+            found.append(signs.read(names, percents=table.percent_R is None))
         except InputError as error:
             raise InputError(f"{table.place(table.label.first_row(code))}: {error}") from None
     return found

@@ -24,8 +24,8 @@ SETS = ("possible", "impossible")
 CHOICES = ("second", "percent", *SETS)
 """Roles of columns beside the answer, which only the user names."""
 USUAL_NAMES = {
-    "label": r"(top|first|1st|best)(?!.*second)",
-    "second": r"(second|2nd)",
+    "label": r"(top|first|1st|best)(_(choice|label|class|answer|guess))?$",
+    "second": r"(second|2nd)(_(choice|label|class|answer|guess))?$",
     "possible": r"(possible|plausible)",
     "impossible": r"(impossible|excluded|ruled_out)",
     "percent": r"(percent|prob|.*_(percent|prob))",

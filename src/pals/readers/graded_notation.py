@@ -77,13 +77,12 @@ class Notation:
             return self.setting == kind
         return bool(self.found[kind]) and len(self.unknown[kind]) <= (1 - MIN_KNOWN) * len(self.found[kind])
 
-    def read(self, cell: Sequence[str], *, ranks: bool = True, percents: bool = True) -> Grades:
+    def read(self, cell: Sequence[str], *, percents: bool = True) -> Grades:
         """The labels of a cell. Labels on one level of a ranking share its rank; several on the last one are possible.
 
         Args:
             cell: The labels as the separator divides them.
-            ranks: Whether rankings are read at all.
-            percents: Whether percentages are.
+            percents: Whether percentages are read at all.
 
         Raises:
             InputError: A blank stands where a label belongs, or a percentage is out of range; without the place.
@@ -91,7 +90,7 @@ class Notation:
         found, level = Grades([], [], []), 1
         for piece in cell:
             parts = [piece]
-            if ranks and self.is_on("ranked") and RANKS in piece and piece not in self.declared:
+            if self.is_on("ranked") and RANKS in piece and piece not in self.declared:
                 parts = [part.strip() for part in piece.split(RANKS)]
             for number, part in enumerate(parts):
                 if not part:
