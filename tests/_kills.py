@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,17 @@ def in_a_child(work: Callable[[], Any], kill_after: float | None = None) -> bool
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """What a full disk is like: the system refuses to write on."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def dying_at(point: str, count: int, patch: pytest.MonkeyPatch) -> None:

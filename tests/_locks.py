@@ -24,8 +24,7 @@ def held_by_another(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """It dies without a chance to clean up when this is left, or earlier if it is killed."""
     with subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True) as other:
         try:
-            assert other.stdout is not None
-            assert other.stdout.readline() == "held\n"
+            assert other.stdout is not None and other.stdout.readline() == "held\n"
             yield other
         finally:
             other.kill()

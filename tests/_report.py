@@ -13,14 +13,10 @@ from pals.report.format import REPORT_FORMAT
 
 STATUSES = ("corrected", "agreed", "tie-broken", "unsure")
 HOSTILE = (
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(2)>',
-    "{{7*7}}",
-    "</script><script>alert(3)</script><!--",
-    "مرحبا \u202eevil\u2028line",
-    "🦉 owl & 'friends'",
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "{{7*7}}",
+    "</script><script>alert(3)</script><!--", "مرحبا \u202eevil\u2028line", "🦉 owl & 'friends'",
     "a-very-long-name-" * 14,
-)
+)  # fmt: skip
 
 
 def picture(seed: int, size: int = 8) -> str:
@@ -112,13 +108,8 @@ def _taxonomy(labels: list[str]) -> dict[str, Any]:
 def _missing(files: list[str], labels: list[str], annotators: list[str]) -> dict[str, Any]:
     """A group of items that are none of the classes."""
     shown = [{"item": name, "none_of_these": 0.8, "votes": _votes(0, labels, annotators)} for name in files[:3]]
-    return {
-        "size": 9,
-        "file": "none_of_these/group-1.txt",
-        "labels": [[name, 2] for name in labels],
-        "disputed": "",
-        "items": shown,
-    }
+    group = {"size": 9, "file": "none_of_these/group-1.txt", "disputed": ""}
+    return {**group, "labels": [[name, 2] for name in labels], "items": shown}
 
 
 def _votes(k: int, labels: list[str], annotators: list[str]) -> list[dict[str, Any]]:
@@ -131,74 +122,31 @@ def _votes(k: int, labels: list[str], annotators: list[str]) -> list[dict[str, A
 def _entry(k: int, files: list[str], labels: list[str], annotators: list[str]) -> dict[str, Any]:
     """Item k has the result k modulo the classes; one person said the next class. Every tenth item has no doubted answer."""
     label, other = labels[k % len(labels)], labels[(k + 1) % len(labels)]
-    chance = round(0.99 - 0.9 * k / max(1, len(files)), 4)
-    doubtful = [
-        {
-            "rank": k + 1,
-            "annotator": annotators[k % len(annotators)],
-            "answer": other,
-            "suggestion": label,
-            "probability_wrong": chance,
-        }
-    ]
-    return {
-        "item": files[k],
-        "label": label,
-        "confidence": round(0.5 + ((37 * k) % 50) / 100, 4),
-        "status": STATUSES[k % 4],
-        "votes": _votes(k, labels, annotators),
-        "doubtful": doubtful if k % 10 != 9 else [],
-        "model": [[label, 0.9], [other, 0.08]],
-        "neighbors": [{"item": files[(k + d) % len(files)], "label": label, "similarity": 0.95 - d / 100} for d in range(1, 6)],
-    }
+    doubt = {"rank": k + 1, "annotator": annotators[k % len(annotators)], "answer": other, "suggestion": label}
+    doubt["probability_wrong"] = round(0.99 - 0.9 * k / max(1, len(files)), 4)
+    near = [{"item": files[(k + d) % len(files)], "label": label, "similarity": 0.95 - d / 100} for d in range(1, 6)]
+    about = {"item": files[k], "label": label, "confidence": round(0.5 + ((37 * k) % 50) / 100, 4), "status": STATUSES[k % 4]}
+    votes = {"votes": _votes(k, labels, annotators), "doubtful": [doubt] if k % 10 != 9 else []}
+    return {**about, **votes, "model": [[label, 0.9], [other, 0.08]], "neighbors": near}
 
 
 def _class_row(k: int, name: str, labels: list[str]) -> dict[str, Any]:
-    return {
-        "class": name,
-        "items": 50 + 7 * (k % 5),
-        "answers": 150 + k,
-        "majority_items": 48,
-        "agreement": 0.6 + 0.3 * (k % 4) / 4,
-        "confidence": 0.9,
-        "corrected": k,
-        "unsure": (3 * k) % 7,
-        "doubtful_answers": 11 * k,
-        "confused": f"{name} -> {labels[0]} 3 of 50",
-    }
+    counts = {"items": 50 + 7 * (k % 5), "answers": 150 + k, "majority_items": 48, "corrected": k, "unsure": (3 * k) % 7}
+    shares = {"agreement": 0.6 + 0.3 * (k % 4) / 4, "confidence": 0.9, "doubtful_answers": 11 * k}
+    return {"class": name, **counts, **shares, "confused": f"{name} -> {labels[0]} 3 of 50"}
 
 
 def _person(name: str, own_CC: np.ndarray, labels: list[str]) -> dict[str, Any]:
-    right = np.trace(own_CC) / own_CC.sum()
-    chance = float(own_CC.sum(axis=0) @ own_CC.sum(axis=1)) / own_CC.sum() ** 2
-    return {
-        "annotator": name,
-        "answers": int(own_CC.sum()),
-        "agreement": float(right),
-        "by_chance": chance,
-        "above_chance": float((right - chance) / (1 - chance)),
-        "confused": f"{labels[0]} -> {labels[-1]} 5 of 40",
-        **{f"right: {label}": float(own_CC[k, k] / own_CC[k].sum()) for k, label in enumerate(labels)},
-        "flags": "",
-        "evidence": "",
-        "confusion": sparse(own_CC),
-    }
+    total, right = own_CC.sum(), float(np.trace(own_CC) / own_CC.sum())
+    chance = float(own_CC.sum(axis=0) @ own_CC.sum(axis=1)) / total**2
+    shares = {"agreement": right, "by_chance": chance, "above_chance": (right - chance) / (1 - chance)}
+    classes = {f"right: {label}": float(own_CC[k, k] / own_CC[k].sum()) for k, label in enumerate(labels)}
+    words = {"confused": f"{labels[0]} -> {labels[-1]} 5 of 40", "flags": "", "evidence": ""}
+    return {"annotator": name, "answers": int(total), **shares, **classes, **words, "confusion": sparse(own_CC)}
 
 
 def empty() -> dict[str, Any]:
     """A report on items that nobody answered."""
-    lists = (
-        "headline",
-        "summary",
-        "warnings",
-        "curves",
-        "classes",
-        "gallery",
-        "annotators",
-        "class_table",
-        "agreement",
-        "easy",
-    )
-    counts = dict.fromkeys(("gallery_of", "annotators_of", "examples_of"), 0)
-    nothing = {"confusion": sparse(np.zeros((0, 0))), "thumbs": {}, "hard": [], **counts}
-    return report(1, 2, 1, images=False) | {key: [] for key in lists} | nothing
+    whole, counts = report(1, 2, 1, images=False), dict.fromkeys(("gallery_of", "annotators_of", "examples_of"), 0)
+    lists = {key: [] for key, value in whole.items() if isinstance(value, list)}
+    return whole | lists | counts | {"confusion": sparse(np.zeros((0, 0))), "thumbs": {}}

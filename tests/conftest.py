@@ -53,20 +53,22 @@ def noisy(toy: Dataset) -> CandidateSets:
 
 @pytest.fixture
 def pals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
-    """`pals("train", "digits")` is the command line, in this process and in an empty folder. It knows one more data set,
-    "toy", for which `TINY` are settings that take a moment."""
+    """`pals("train", "digits", code=0)` is the command line, in this process and in an empty folder. It knows one more
+    data set, "toy", for which `TINY` are settings that take a moment."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(DATASETS, "toy", lambda **_: toy_data())
     monkeypatch.setattr(base.console, "width", 160)
 
-    def run(*arguments: str | Path) -> Answer:
+    def run(*arguments: str | Path, code: int | None = None) -> Answer:
         monkeypatch.setattr(sys, "argv", ["pals", *map(str, arguments)])
         capsys.readouterr()
         try:
             cli.main()
-            code = 0
+            found = 0
         except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        return Answer(code, *capsys.readouterr())
+            found = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        answer = Answer(found, *capsys.readouterr())
+        assert code is None or answer.code == code, answer
+        return answer
 
     return run

@@ -31,51 +31,37 @@ FROZEN = WORDS.split()
 """A name that is added here stays; one that is taken away is a new major version."""
 
 
-def test_the_names_are_frozen() -> None:
+def test_the_names_are_frozen_and_old_ones_warn() -> None:
     assert sorted(pals.__all__) == sorted(FROZEN) == sorted(dir(pals))
+    packages = {path.stem for path in Path(pals.__file__).parent.iterdir()}
+    assert not packages & {name for name in FROZEN if pals._HOME.get(name) != "pals"}  # else `pals.fit` would be the package
+    with pytest.raises(AttributeError, match=r"no attribute 'Trainer'.*docs/api\.md"):
+        _ = pals.Trainer  # type: ignore[attr-defined]
+    assert all(getattr(pals, name) is getattr(pals, name) for name in FROZEN)
+    for old, new in pals._RENAMED.items():
+        with pytest.warns(DeprecationWarning, match=f"pals.{new}"):
+            assert getattr(pals, old) is getattr(pals, new)
 
 
-@pytest.mark.parametrize("name", FROZEN)
-def test_every_name_is_there(name: str) -> None:
-    assert getattr(pals, name) is getattr(pals, name)
-
-
-@pytest.mark.parametrize(("old", "new"), pals._RENAMED.items())
-def test_old_names_work_with_a_warning(old: str, new: str) -> None:
-    with pytest.warns(DeprecationWarning, match=f"pals.{new}"):
-        assert getattr(pals, old) is getattr(pals, new)
-
-
-def test_a_type_checker_sees_the_same_names() -> None:
+def test_a_type_checker_sees_the_same_names_and_each_loads_little() -> None:
     """Each from the module that it is loaded from, and as `X as X`, which makes it public."""
     tree = ast.parse(Path(pals.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     shown = {alias.name: node.module for node in imports for alias in node.names if alias.asname == alias.name}
     assert shown == pals._HOME
-
-
-def test_another_name_is_an_error_that_says_where_to_look() -> None:
-    with pytest.raises(AttributeError, match=r"no attribute 'Trainer'.*docs/api\.md"):
-        _ = pals.Trainer  # type: ignore[attr-defined]
-
-
-def test_no_name_is_hidden_by_a_package() -> None:
-    """`pals.fit` would be the package, not the function, once somebody imports `pals.fit.x`."""
-    packages = {path.stem for path in Path(pals.__file__).parent.iterdir()}
-    assert not packages & {name for name in FROZEN if pals._HOME.get(name) != "pals"}
-
-
-def test_a_name_loads_no_more_than_its_module() -> None:
     code = "import sys, pals; pals.InputError, pals.__version__; print('torch' in sys.modules, 'pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "False False\n"
 
 
-def test_the_page_has_every_name() -> None:
+def test_the_page_has_every_name_and_the_rule_can_fail() -> None:
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     in_tables = [name for asked in re.findall(r"<!-- table: names (.*) -->", text) for name in asked.split()]
-    assert len(in_tables) == len(set(in_tables))
-    assert set(in_tables) <= set(FROZEN)
+    assert len(in_tables) == len(set(in_tables)) and set(in_tables) <= set(FROZEN)
     assert [name for name in FROZEN if name not in in_tables and f"`{name}`" not in text] == []
+    for code in ("import pals.runs", "from pals.runs import Run", "from pals import runs", "import pals\nx = pals.runs"):
+        assert [name for name in imports_of(code) if not is_public(name)], code
+    for code in ("import pals", "from pals import Run", "import pals\nx = pals.Run", "from pals.estimator import RCClassifier"):
+        assert not [name for name in imports_of(code) if not is_public(name)], code
 
 
 def imports_of(code: str) -> list[str]:
@@ -101,13 +87,6 @@ def is_public(name: str) -> bool:
 @pytest.mark.parametrize("page", [page for page in PAGES if "pals" in code_of(page, "python")], ids=name_of)
 def test_pages_use_the_public_names_only(page: Path) -> None:
     assert [name for name in imports_of(code_of(page, "python")) if not is_public(name)] == []
-
-
-def test_the_rule_about_pages_can_fail() -> None:
-    for code in ("import pals.runs", "from pals.runs import Run", "from pals import runs", "import pals\nx = pals.runs"):
-        assert [name for name in imports_of(code) if not is_public(name)], code
-    for code in ("import pals", "from pals import Run", "import pals\nx = pals.Run", "from pals.estimator import RCClassifier"):
-        assert not [name for name in imports_of(code) if not is_public(name)], code
 
 
 def test_load_model_takes_a_folder_or_a_file(tmp_path: Path) -> None:

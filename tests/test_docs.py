@@ -42,12 +42,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = "<!-- not run -->"
 AFTER_A_FIT = "<!-- run after a fit -->"  # in a folder with a run of the example, and what the reader has
 NEED_A_RUN = ("docs/predict.md", "docs/api.md")  # examples that begin with a run of `pals fit`
-IN_ORDER = (
-    "README.md",
-    "docs/practitioner.md",
-    "docs/researcher.md",
-    "docs/howto.md",
-)  # commands and Python that build on each other
+IN_ORDER = ("README.md", *(f"docs/{name}.md" for name in ("practitioner", "researcher", "howto")))  # one builds on the other
 SAVED = re.compile(r"[Ss]ave this as `([\w.-]+)`:\n\n```\w+\n(.*?)^```", flags=re.M | re.S)
 BLOCK = re.compile(rf"(?P<skip>{re.escape(NOT_RUN)}\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```", flags=re.M | re.S)
 
@@ -107,8 +102,7 @@ def test_blocks_are_found(tmp_path: Path) -> None:
         f"a\n```python\nx = 1\n```\n```bash\npals x\n```\n\n{NOT_RUN}\n\n```python\nx = 2\n```\n```python\nx = 3\n```\n"
     )
     assert [line for line in code_of(page, "python").splitlines() if line] == ["x = 1", "x = 3"]
-    assert code_of(page, "python").splitlines()[2] == "x = 1"
-    assert code_of(page, "bash").split() == ["pals", "x"]
+    assert code_of(page, "python").splitlines()[2] == "x = 1" and code_of(page, "bash").split() == ["pals", "x"]
 
 
 WITH_PYTHON = [page for page in PAGES if name_of(page) not in IN_ORDER and code_of(page, "python").strip()]
@@ -204,13 +198,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`runs/ponds`, of the example."""
     folder = tmp_path_factory.mktemp("fitted")
     bring_example(folder)
-    fit(
-        folder / "photos",
-        folder / "answers.csv",
-        out=folder / "runs" / "ponds",
-        encoder="patches",
-        settings={"data": {"mirror": False}, "engine": {"device": "cpu"}},
-    )
+    settings = {"data": {"mirror": False}, "engine": {"device": "cpu"}}
+    fit(folder / "photos", folder / "answers.csv", out=folder / "runs" / "ponds", encoder="patches", settings=settings)
     return folder
 
 
@@ -244,11 +233,9 @@ def page_of(method: str) -> Path:
 
 
 PARTS = {
-    "equations": r"\$[^$\n]+=[^$\n]+\$",
-    "differences from paper and code": r"^## .*(\bwe\b|differ)",
-    "when to use it": r"^## When to use it\n\n\w",
-    "measured numbers": r"^## Measured here\n\n\S",
-}
+    "equations": r"\$[^$\n]+=[^$\n]+\$", "differences from paper and code": r"^## .*(\bwe\b|differ)",
+    "when to use it": r"^## When to use it\n\n\w", "measured numbers": r"^## Measured here\n\n\S",
+}  # fmt: skip
 MEASURED = re.compile(r"^- ([^[]+)\(\[results\]\((\S+)\)\)$", flags=re.M)  # bold numbers, and their file
 
 
@@ -266,11 +253,7 @@ def test_method_pages_have_the_numbers_of_the_files_they_name(name: str) -> None
     assert measured
     for text, file in measured:
         numbers, known = re.findall(r"\*\*(.+?)\*\*", text), (page.parent / file).read_text(encoding="utf-8")
-        assert numbers
-        assert [number for number in numbers if number not in known] == []
-
-
-# ---- tables that the site makes from the code
+        assert numbers and [number for number in numbers if number not in known] == []
 
 
 @pytest.fixture(scope="module")
@@ -311,12 +294,9 @@ def test_options_have_their_values_and_texts(name: str, made: Any) -> None:
     assert all(row["meaning"] for row in rows)
 
 
-def test_options_name_the_words_to_choose_from(made: Any) -> None:
+def test_tables_are_what_a_run_gets(made: Any) -> None:
     (row,) = [row for row in rows_of(made.options("proden")) if row["option"] == "update"]
     assert all(f"`{word}`" in row["meaning"] for word in ("progressive", "sudden", "iterative", "naive"))
-
-
-def test_settings_are_what_a_run_gets(made: Any) -> None:
     for name in ("proden", "irnet", "srse"):
         for row in rows_of(made.settings(name)):
             section, _, key = row.pop("setting").partition(".")
@@ -324,9 +304,6 @@ def test_settings_are_what_a_run_gets(made: Any) -> None:
                 for data in re.findall(r"\w+", column):
                     config = RunConfig.of({"data": {"name": data}, "method": {"name": name}}).to_dict()
                     assert config[section][key] == value_of(value), (name, data, key)
-
-
-def test_sections_have_every_key_with_its_default(made: Any) -> None:
     rows = rows_of(made.section("data", "network", "train", "engine"))
     parts = {"data": DataConfig(), "network": NetworkConfig(), "train": TrainConfig(), "engine": EngineConfig()}
     expected = {f"{name}.{key}": value for name, part in parts.items() for key, value in to_dict(part).items()}
@@ -335,9 +312,6 @@ def test_sections_have_every_key_with_its_default(made: Any) -> None:
     assert fit == {
         f"data.{key}": value or None if key == "votes" else value for key, value in to_dict(VotesConfig(votes=())).items()
     }
-
-
-def test_recipes_are_those_of_the_data_sets(made: Any) -> None:
     rows = rows_of(made.recipes())
     for name, recipe in published_settings()["data_sets"].items():
         actual = {f"{section}.{key}": value for section, values in recipe.items() for key, value in values.items()}

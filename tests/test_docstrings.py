@@ -112,11 +112,8 @@ def test_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not runner.summarize(verbose=False).failed, "".join(printed)
 
 
-def test_every_name_has_an_example() -> None:
+def test_every_name_has_an_example_and_lists_its_parameters() -> None:
     assert {name for name in NAMES if not examples(name)} <= {*WITHOUT_EXAMPLE.split()}
-
-
-def test_every_function_lists_its_parameters() -> None:
     functions, allowed = public_functions(), {*WITHOUT_ARGS.split(), *METHODS_WITHOUT_ARGS.split()}
     assert len(functions) > len(NAMES) / 2
     assert {name: missing for name, found in functions.items() if (missing := unlisted(found)) and name not in allowed} == {}

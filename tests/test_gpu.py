@@ -49,12 +49,19 @@ def test_a_graph_computes_what_single_operations_do(name: str) -> None:
         assert losses[1] == pytest.approx(losses[0], rel=2e-2)
 
 
-def test_a_graph_really_replays() -> None:
+def test_a_graph_really_replays_and_deterministic_runs_repeat() -> None:
     data = toy_data(items=180)
     trainer = toy_trainer("pals", data, toy_candidates(data), train={"epochs": 3, "tail": "fill"}, engine=GRAPH)
     run_all(trainer)
     assert trainer.engine._forwards, "the feature pass was not captured"
     assert trainer.engine.warmup_seconds > 0
+    data = toy_data(items=180)
+    config = EngineConfig(device="cuda", precision="fp32", compile=False, deterministic=True)
+    try:
+        runs = [run_all(toy_trainer("pals", data, toy_candidates(data), engine=config)) for _ in range(2)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert [record["loss"] for record in runs[0]] == [record["loss"] for record in runs[1]]
 
 
 @pytest.mark.parametrize("engine", [GRAPH, EXACT, HALF], ids=["graph", "single", "fp16"])
@@ -72,20 +79,9 @@ def test_a_run_goes_on_from_its_checkpoint(engine: EngineConfig, tmp_path: Path)
     second = trainer("stopped")
     assert second.resume()
     late = run_all(second)
-    assert straight[-1]["test_accuracy"] >= 0.85
-    assert [record["total_epoch"] for record in late] == [5, 6, 7, 8]
+    assert straight[-1]["test_accuracy"] >= 0.85 and [record["total_epoch"] for record in late] == [5, 6, 7, 8]
     assert late[-1]["test_accuracy"] == pytest.approx(straight[-1]["test_accuracy"], abs=0.05)
     assert late[0]["loss"] == pytest.approx(straight[4]["loss"], rel=0.05)
-
-
-def test_deterministic_runs_repeat() -> None:
-    data = toy_data(items=180)
-    config = EngineConfig(device="cuda", precision="fp32", compile=False, deterministic=True)
-    try:
-        runs = [run_all(toy_trainer("pals", data, toy_candidates(data), engine=config)) for _ in range(2)]
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert [record["loss"] for record in runs[0]] == [record["loss"] for record in runs[1]]
 
 
 def test_pseudo_labels_agree_with_those_of_a_cpu() -> None:
@@ -111,8 +107,7 @@ def test_data_that_does_not_fit_stays_on_the_host(monkeypatch: pytest.MonkeyPatc
     held = engine.place_inputs(images)
     assert isinstance(held, TensorRows)
     taken = engine.send(held[torch.tensor([5, 1, 60], device="cuda")])
-    assert taken.is_cuda
-    assert torch.equal(taken.cpu(), images[[5, 1, 60]])
+    assert taken.is_cuda and torch.equal(taken.cpu(), images[[5, 1, 60]])
     views = image_views((0.5,) * 3, (0.2,) * 3, pad=1, flip=True)
     assert views.make("weak", taken, engine.generator(0)).is_cuda
 

@@ -134,12 +134,14 @@ def forbidden_imports(importer: str, tree: ast.AST) -> list[str]:
     ]
 
 
-def test_every_package_has_its_layer() -> None:
+def test_every_package_has_its_layer_and_importing_is_cheap() -> None:
     """A new package must be put into the table above, and one that is gone must be taken out."""
-    assert {part(path) for path in FILES} - {""} == set(LAYER)
-    assert len(LAYER) == sum(map(len, LAYERS))
+    assert {part(path) for path in FILES} - {""} == set(LAYER) and len(LAYER) == sum(map(len, LAYERS))
     assert all(LAYER[package] == LAYER[other] for package, others in BESIDE.items() for other in others)
     assert all((ROOT / place).exists() for place in (*ALONE, *NAMES_DEVICES, *READS_TRUTH, *SPEAKS))
+    heavy = ("torch", "numpy", "pandas", "pydantic", "pals.util")
+    code = f"import sys, pals; dir(pals); print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "[]\n"
 
 
 @pytest.mark.parametrize("importer", EXCEPTIONS)
@@ -149,21 +151,13 @@ def test_every_exception_is_needed(importer: str) -> None:
     assert [one for one in EXCEPTIONS[importer] if not any(within(target, (one,)) for target in targets)] == []
 
 
-def test_file_names_are_unique() -> None:
+def test_file_names_are_unique_and_the_front_door_narrow() -> None:
     names = [path.name for path in FILES if path.name not in ("__init__.py", "__main__.py")]
     assert sorted(names) == sorted(set(names))
-
-
-def test_the_front_door_is_narrow() -> None:
-    """What is new goes into the package where a newcomer would look for it."""
+    names = [path.name for path in Path(__file__).parent.rglob("*.py") if path.name != "conftest.py"]
+    assert sorted(names) == sorted(set(names))
     names = {path.name for path in ROOT.iterdir() if path.is_file() or any(path.rglob("*.py"))}
     assert len(names - {"__pycache__", "__init__.pyi"}) <= FRONT_DOOR
-
-
-def test_importing_pals_is_cheap() -> None:
-    heavy = ("torch", "numpy", "pandas", "pydantic", "pals.util")
-    code = f"import sys, pals; dir(pals); print([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "[]\n"
 
 
 @pytest.mark.parametrize("path", FILES, ids=where)
@@ -237,12 +231,6 @@ def bad_habits(tree: ast.AST, speaks: bool) -> list[str]:
     return found
 
 
-def test_test_files_have_names_of_their_own() -> None:
-    """pytest imports them by their base names, and fails on two that are alike."""
-    names = [path.name for path in Path(__file__).parent.rglob("*.py") if path.name != "conftest.py"]
-    assert sorted(names) == sorted(set(names))
-
-
 @pytest.mark.parametrize("path", FILES, ids=where)
 def test_no_bad_habits(path: Path) -> None:
     assert bad_habits(TREES[path], lies_in(where(path), SPEAKS) is not None) == []
@@ -259,43 +247,40 @@ def test_every_file_says_what_it_is(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("importer", "code", "bad"),
-    [
-        ("labels/noise.py", "from pals.training.trainer import Trainer", True),
-        ("labels/noise.py", "def f():\n    import pals.training.engine", True),
-        ("labels/noise.py", "from pals.labels.candidates import Truth", False),
-        ("labels/noise.py", "from pals.brand_new import x", True),
-        ("labels/noise.py", "from pals import brand_new", True),
-        ("training/trainer.py", "from pals import labels, runs", True),
-        ("training/trainer.py", "from pals import labels", False),
-        ("training/trainer.py", "from pals.methods.method import Batch", False),
-        ("methods/pico.py", "from pals.training.engine import Engine", True),
-        ("model/saved.py", "from pals.runs import Run", True),
-        ("runs/run.py", "from pals.model import Model", False),
-        ("runs/run_config.py", "from pals.bench.paper.experiments import select", True),
-        ("readers/votes.py", "from pals.pseudo_labels import vote", True),
-        ("bench/jobs.py", "from pals.pipeline.tables.result_tables import DIGITS", True),
-        ("pipeline/stages/learn.py", "from pals.bench import jobs", True),
-        ("pipeline/stages/learn.py", "from pals.estimator import PALSClassifier", True),
-        ("pipeline/stages/learn.py", "from pals.report.render import write_report", True),
-        ("pipeline/write_results.py", "from pals.report.render import write_report", False),
-        ("review/session.py", "from pals.pipeline import update", False),
-        ("relabel/queue_reasons.py", "from pals.review.store import Store", True),
-        ("report/render.py", "from pals.labels.metrics import BINS", True),
-        ("report/render.py", "from pals.pipeline.tables.result_tables import DIGITS", True),
-        ("report/render.py", "from pals.util.files import read_json", False),
-        ("report/render.py", "from pals.report import sections", False),
-        ("report/data.py", "from pals.pipeline.stages.findings import Findings", False),
-        ("methods/bases/holdout.py", "from pals.methods.pico import PiCO", True),
-        ("methods/bases/holdout.py", "from pals.methods.method import EpochPlan", False),
-        ("methods/parts/losses.py", "from pals.methods.bases.holdout import Holdout", True),
-        ("bench/report/table_text.py", "from pals.bench.run_records import Result", True),
-        ("bench/report/results_frame.py", "from pals.bench.run_records import Result", False),
-        ("cli/base.py", "from pals import __version__", False),
-        ("__init__.py", "from pals.util.errors import InputError", True),
-        ("__init__.py", "if TYPE_CHECKING:\n    from pals.util.errors import InputError", False),
-        ("__init__.py", "def f():\n    from pals.util.errors import InputError", True),
-    ],
-)
+    [("labels/noise.py", "from pals.training.trainer import Trainer", True),
+     ("labels/noise.py", "def f():\n    import pals.training.engine", True),
+     ("labels/noise.py", "from pals.labels.candidates import Truth", False),
+     ("labels/noise.py", "from pals.brand_new import x", True),
+     ("labels/noise.py", "from pals import brand_new", True),
+     ("training/trainer.py", "from pals import labels, runs", True),
+     ("training/trainer.py", "from pals import labels", False),
+     ("training/trainer.py", "from pals.methods.method import Batch", False),
+     ("methods/pico.py", "from pals.training.engine import Engine", True),
+     ("model/saved.py", "from pals.runs import Run", True), ("runs/run.py", "from pals.model import Model", False),
+     ("runs/run_config.py", "from pals.bench.paper.experiments import select", True),
+     ("readers/votes.py", "from pals.pseudo_labels import vote", True),
+     ("bench/jobs.py", "from pals.pipeline.tables.result_tables import DIGITS", True),
+     ("pipeline/stages/learn.py", "from pals.bench import jobs", True),
+     ("pipeline/stages/learn.py", "from pals.estimator import PALSClassifier", True),
+     ("pipeline/stages/learn.py", "from pals.report.render import write_report", True),
+     ("pipeline/write_results.py", "from pals.report.render import write_report", False),
+     ("review/session.py", "from pals.pipeline import update", False),
+     ("relabel/queue_reasons.py", "from pals.review.store import Store", True),
+     ("report/render.py", "from pals.labels.metrics import BINS", True),
+     ("report/render.py", "from pals.pipeline.tables.result_tables import DIGITS", True),
+     ("report/render.py", "from pals.util.files import read_json", False),
+     ("report/render.py", "from pals.report import sections", False),
+     ("report/data.py", "from pals.pipeline.stages.findings import Findings", False),
+     ("methods/bases/holdout.py", "from pals.methods.pico import PiCO", True),
+     ("methods/bases/holdout.py", "from pals.methods.method import EpochPlan", False),
+     ("methods/parts/losses.py", "from pals.methods.bases.holdout import Holdout", True),
+     ("bench/report/table_text.py", "from pals.bench.run_records import Result", True),
+     ("bench/report/results_frame.py", "from pals.bench.run_records import Result", False),
+     ("cli/base.py", "from pals import __version__", False),
+     ("__init__.py", "from pals.util.errors import InputError", True),
+     ("__init__.py", "if TYPE_CHECKING:\n    from pals.util.errors import InputError", False),
+     ("__init__.py", "def f():\n    from pals.util.errors import InputError", True)],
+)  # fmt: skip
 def test_the_rule_about_imports_can_fail(importer: str, code: str, bad: bool) -> None:
     assert bool(forbidden_imports(importer, ast.parse(code))) == bad
 
@@ -308,12 +293,9 @@ def test_the_other_rules_can_fail() -> None:
         assert truth_readers(ast.parse(code)) == [1], code
     assert truth_readers(ast.parse("labeling.label_N")) == []
     for code in (
-        "from x import *",
-        "try:\n    f()\nexcept:\n    pass",
-        "print(3)",
-        "console.print(3)",
+        "from x import *", "try:\n    f()\nexcept:\n    pass", "print(3)", "console.print(3)",
         "sys.stderr.write('x')",
-    ):
+    ):  # fmt: skip
         assert len(bad_habits(ast.parse(code), speaks=False)) == 1, code
     assert bad_habits(ast.parse("print(3)"), speaks=True) == []
 

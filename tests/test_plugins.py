@@ -15,6 +15,7 @@ import pytest
 
 import pals as library
 from _plugins import ANSWERS, TRAIN, plugin_code, project_file, write_installed, write_package
+from _refused import refused
 from _toy import TINY, Answer
 from pals.bench.work import Work, run_job
 from pals.methods import METHODS, Method
@@ -65,42 +66,16 @@ def plugin_file(folder: Path, text: str, name: str = "mine.py") -> Path:
     return folder / name
 
 
-# ---- the command line, with a file
-
-
-def test_all_kinds_come_from_a_file(pals: Command, tmp_path: Path) -> None:
+def test_all_kinds_come_from_a_file_and_options_are_checked(pals: Command, tmp_path: Path) -> None:
     file = plugin_file(tmp_path, plugin_code(), "stripes.py")
-    answer = pals("train", "stripes", *TRAIN, "--out", "run", "--plugin", file)
-    assert answer.code == 0, answer.err
+    answer = pals("train", "stripes", *TRAIN, "--out", "run", "--plugin", file, code=0)
     assert "20 items to learn from" in answer.out
     (used,) = json.loads(Path("run/run.json").read_text())["plugins"]
-    assert used["file"] == str(file)
-    assert len(used["sha256"]) == 64
+    assert used["file"] == str(file) and len(used["sha256"]) == 64
     assert "Weight of the darker view." in pals("methods", "two-views", "--plugin", "stripes.py").out
     assert pals("evaluate", "run", "--plugin", file).code == 0
     Path("answers.txt").write_text(ANSWERS)
     assert library.read_votes("answers.txt", format="colons").num_answers == 2
-
-
-def test_a_run_names_the_file_that_it_was_made_with(pals: Command, tmp_path: Path) -> None:
-    """And does not run it, although it is still there."""
-    file = plugin_file(tmp_path, f'{MINE}pals.METHODS["mine"] = Mine\n')
-    assert (
-        pals(
-            "train", "toy", "--method", "mine", *TINY[:2], "--device", "cpu", "--epochs", "1", "--out", "run", "--plugin", file
-        ).code
-        == 0
-    )
-    forget_plugins()
-    answer = pals("evaluate", "run")
-    assert answer.code == 2
-    assert "Unknown method 'mine'" in answer.err
-    assert f"This run was made with plug-ins that were not named now: add --plugin {file}" in answer.err
-    assert plugin_files() == ()
-    assert pals("evaluate", "run", "--plugin", file).code == 0
-
-
-def test_options_of_a_data_set_are_checked(pals: Command, tmp_path: Path) -> None:
     file = plugin_file(tmp_path, plugin_code(), "stripes.py")
     for option, message in (
         ("items=3", "Setting data.items = 3: Input should be greater than or equal to 4"),
@@ -108,54 +83,30 @@ def test_options_of_a_data_set_are_checked(pals: Command, tmp_path: Path) -> Non
         ("slice=2", "Setting data.slice is not an option of the data set stripes, but of benthic"),
     ):
         answer = pals("train", "stripes", "--set", f"data.{option}", "--plugin", file)
-        assert answer.code == 2
-        assert message in answer.err
+        assert answer.code == 2 and message in answer.err
     config = RunConfig.of({"data": {"name": "stripes", "items": 30}})
-    assert config.to_dict()["data"]["items"] == 30
-    assert RunConfig.of(config.to_dict()) == config
+    assert config.to_dict()["data"]["items"] == 30 and RunConfig.of(config.to_dict()) == config
 
 
-def test_who_forgot_the_file_is_told(pals: Command) -> None:
+def test_a_run_names_the_file_that_it_was_made_with(pals: Command, tmp_path: Path) -> None:
+    """And does not run it, although it is still there."""
+    file = plugin_file(tmp_path, f'{MINE}pals.METHODS["mine"] = Mine\n')
+    quick = (*TINY[:2], "--device", "cpu", "--epochs", "1")
+    pals("train", "toy", "--method", "mine", *quick, "--out", "run", "--plugin", file, code=0)
+    forget_plugins()
+    answer = pals("evaluate", "run")
+    assert answer.code == 2 and "Unknown method 'mine'" in answer.err
+    assert f"This run was made with plug-ins that were not named now: add --plugin {file}" in answer.err
+    assert plugin_files() == () and pals("evaluate", "run", "--plugin", file).code == 0
+
+
+def test_files_that_are_forgotten_absent_or_share_a_name(pals: Command, tmp_path: Path) -> None:
     assert pals("methods", "two-views").err.endswith("Load your own with --plugin FILE.py.\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("x = 1\n", "The plug-in mine.py adds nothing. Write pals.METHODS["),
-        ("x = 1\ny = z\n", "The plug-in mine.py cannot be loaded, line 2: NameError: name 'z' is not defined."),
-        ("x = 1\nif\n", "The plug-in mine.py cannot be loaded, line 2: SyntaxError: invalid syntax"),
-        ("import not_there\n", "line 1: ModuleNotFoundError: No module named 'not_there'."),
-        ("import sys\nsys.exit(3)\n", "line 2: SystemExit: 3."),
-        (f'{MINE}pals.METHODS["pals"] = Mine\n', "line 8: Two methods are called 'pals': one from PALS itself, one from the"),
-        (f'{MINE}pals.METHODS["m"] = Mine\npals.METHODS["m"] = Mine\n', "line 9: Two methods are called 'm'"),
-        ('import pals\npals.METHODS["m"] = 3\n', "line 2: The method 'm' is 3, not a subclass of pals.Method."),
-        ('import pals\npals.READERS["m"] = 3\n', "The reader 'm' is 3, not a function read(source, columns)."),
-        ('import pals\npals.NETWORKS["m"] = 3\n', "The network 'm' is 3, not a function build(input_shape, num_classes)."),
-        ('import pals\npals.DATASETS["m"] = pals.Items\n', "neither load(data_dir=None) nor a subclass of pals.Loader."),
-    ],
-)  # fmt: skip
-def test_a_file_that_cannot_be_used_is_one_sentence(pals: Command, tmp_path: Path, text: str, message: str) -> None:
-    plugin_file(tmp_path, text)
-    answer = pals("methods", "--plugin", "mine.py")
-    assert answer.code == 2
-    assert message in answer.err
-    assert "Traceback" not in answer.err
-    assert plugin_files() == ()
-    assert "m" not in METHODS  # nothing of it is left
-
-
-def test_no_such_file(pals: Command) -> None:
-    answer = pals("methods", "--plugin", "no.py")
-    assert answer.code == 2
+    answer = pals("methods", "--plugin", "no.py", code=2)
     assert "Cannot read the plug-in no.py: No such file or directory. Give a Python file." in answer.err
-
-
-def test_two_files_with_one_name_in_them_are_refused(pals: Command, tmp_path: Path) -> None:
     for name in ("one.py", "two.py"):
         plugin_file(tmp_path, f'{MINE}pals.METHODS["mine"] = Mine\n', name)
-    answer = pals("methods", "--plugin", "one.py", "--plugin", "two.py")
-    assert answer.code == 2
+    answer = pals("methods", "--plugin", "one.py", "--plugin", "two.py", code=2)
     assert (
         f"one from the plug-in {tmp_path / 'one.py'}, one from the plug-in {tmp_path / 'two.py'}. Rename one of them"
         in answer.err
@@ -163,10 +114,34 @@ def test_two_files_with_one_name_in_them_are_refused(pals: Command, tmp_path: Pa
     assert pals("methods", "--plugin", "one.py", "--plugin", "./one.py").code == 0
 
 
-def test_an_option_that_every_data_set_has_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("x = 1\n", "The plug-in mine.py adds nothing. Write pals.METHODS["),
+     ("x = 1\ny = z\n", "The plug-in mine.py cannot be loaded, line 2: NameError: name 'z' is not defined."),
+     ("x = 1\nif\n", "The plug-in mine.py cannot be loaded, line 2: SyntaxError: invalid syntax"),
+     ("import not_there\n", "line 1: ModuleNotFoundError: No module named 'not_there'."),
+     ("import sys\nsys.exit(3)\n", "line 2: SystemExit: 3."),
+     (f'{MINE}pals.METHODS["pals"] = Mine\n', "line 8: Two methods are called 'pals': one from PALS itself, one from the"),
+     (f'{MINE}pals.METHODS["m"] = Mine\npals.METHODS["m"] = Mine\n', "line 9: Two methods are called 'm'"),
+     ('import pals\npals.METHODS["m"] = 3\n', "line 2: The method 'm' is 3, not a subclass of pals.Method."),
+     ('import pals\npals.READERS["m"] = 3\n', "The reader 'm' is 3, not a function read(source, columns)."),
+     ('import pals\npals.NETWORKS["m"] = 3\n', "The network 'm' is 3, not a function build(input_shape, num_classes)."),
+     ('import pals\npals.DATASETS["m"] = pals.Items\n', "neither load(data_dir=None) nor a subclass of pals.Loader.")],
+)  # fmt: skip
+def test_a_file_that_cannot_be_used_is_one_sentence(pals: Command, tmp_path: Path, text: str, message: str) -> None:
+    plugin_file(tmp_path, text)
+    answer = pals("methods", "--plugin", "mine.py")
+    assert answer.code == 2 and message in answer.err and "Traceback" not in answer.err
+    assert plugin_files() == ()
+    assert "m" not in METHODS  # nothing of it is left
+
+
+def test_options_of_data_sets_and_estimators_of_methods(tmp_path: Path) -> None:
     text = plugin_code().replace("        items: int", "        seed: int = 3\n        items: int")
-    with pytest.raises(InputError, match=r"data set 'stripes' has an option 'seed', which all data sets have\. Rename it"):
-        load_plugin(plugin_file(tmp_path, text))
+    refused(r"data set 'stripes' has an option 'seed', which all data sets have", load_plugin, plugin_file(tmp_path, text))
+    load_plugin(plugin_file(tmp_path, plugin_code(), "stripes.py"))
+    assert issubclass(METHODS["two-views"], Method)
+    assert library.estimator.TwoViewsClassifier().get_params()["darker_weight"] == 0.5
 
 
 def test_a_worker_loads_the_files_of_its_work(tmp_path: Path) -> None:
@@ -182,14 +157,10 @@ def test_a_worker_loads_the_files_of_its_work(tmp_path: Path) -> None:
     assert (done.kind, done.message) == ("done", "")
 
 
-# ---- packages
-
-
 def test_an_installed_package_is_found(pals: Command, site: Path) -> None:
     """The quick twin of the test that really installs one."""
     installed(site)
-    assert "two-views" in METHODS
-    assert "pals_stripes" in sys.modules
+    assert "two-views" in METHODS and "pals_stripes" in sys.modules
     assert pals("train", "stripes", *TRAIN, "--out", "run").code == 0
     assert "plugins" not in json.loads(Path("run/run.json").read_text())  # no file was named
     assert "two-views" in pals("methods").out
@@ -218,34 +189,27 @@ def test_a_broken_package_is_named_and_skipped(pals: Command, site: Path) -> Non
     assert "good" in names and "bad" not in names
     assert list(METHODS) == names  # said once
     answer = pals("train", "toy", "--method", "bad")
-    assert answer.code == 2
-    assert reason in answer.err
-    assert "Traceback" not in answer.err
+    assert answer.code == 2 and reason in answer.err and "Traceback" not in answer.err
 
 
 @pytest.mark.filterwarnings("default::pals.util.registry.PluginWarning")
 def test_the_command_line_says_it_in_a_line(pals: Command, site: Path) -> None:
     write_installed(site, "bad-one", {"pals.methods": {"bad": "bad_one:Bad"}}, "import not_there\n")
-    answer = pals("methods")
-    assert answer.code == 0
+    answer = pals("methods", code=0)
     assert answer.err.startswith("Warning: Skipped: The method 'bad' from the package bad-one 0.1 cannot be loaded")
     assert answer.err.count("\n") == 1
 
 
 def test_what_is_no_method_is_broken(site: Path) -> None:
     write_installed(site, "bad-one", {"pals.methods": {"bad": "bad_one:x"}}, "x = 3\n")
-    with pytest.raises(InputError, match=r"The method 'bad' is 3, not a subclass of pals\.Method"):
-        METHODS.find("bad")
+    refused(r"The method 'bad' is 3, not a subclass of pals\.Method", METHODS.find, "bad")
 
 
 def test_two_packages_with_one_name_are_refused(site: Path) -> None:
     for name in ("one-pals", "two-pals"):
         write_installed(site, name, {"pals.methods": {"mine": f"{name.replace('-', '_')}:Mine"}}, MINE)
-    message = "'mine': one from the package one-pals 0.1, one from the package two-pals 0.1. Uninstall one"
-    with pytest.raises(InputError, match=message):
-        METHODS.find("mine")
-    with pytest.raises(InputError, match=r"one from the package one-pals 0\.1, one from this program"):
-        METHODS["mine"] = Average
+    refused("'mine': one from the package one-pals 0.1, one from the package two-pals 0.1", METHODS.find, "mine")
+    refused(r"one from the package one-pals 0\.1, one from this program", METHODS.__setitem__, "mine", Average)
 
 
 def test_a_package_cannot_take_a_built_in_name(site: Path) -> None:
@@ -255,8 +219,7 @@ def test_a_package_cannot_take_a_built_in_name(site: Path) -> None:
         PluginWarning, match="Two methods are called 'pals': one from PALS itself, one from the package bad-one 0.1"
     ):
         names = list(METHODS)
-    assert names.count("pals") == 1
-    assert METHODS["pals"] is built_in
+    assert names.count("pals") == 1 and METHODS["pals"] is built_in
     assert "bad_one" not in sys.modules  # not even loaded
 
 
@@ -277,8 +240,7 @@ def test_a_package_is_installed_and_its_method_trained(tmp_path: Path) -> None:
         return done.stdout
 
     assert "20 items to learn from" in command("train", "stripes", *TRAIN, "--out", "run")
-    assert (tmp_path / "run" / "summary.json").exists()
-    assert "two-views" in command("evaluate", "run")
+    assert (tmp_path / "run" / "summary.json").exists() and "two-views" in command("evaluate", "run")
     assert "darker_weight" in command("methods", "two-views")
     (tmp_path / "answers.txt").write_text(ANSWERS)
     code = "import pals; print(pals.read_votes('answers.txt', format='colons').annotators)"
@@ -295,13 +257,9 @@ def test_workers_in_processes_of_their_own_load_the_file(pals: Command, tmp_path
     Path("grid.yaml").write_text(
         f"base: {{{data}}}\nrows:\n  ours: {{method: {{name: two-views}}}}\ncolumns:\n  few: {{data: {{partial_rate: 0.1}}}}\n"
     )
-    answer = pals("bench", "--grid", "grid.yaml", "--seeds", "2", "--jobs", "2", "--out", "bench", "--plugin", file)
-    assert answer.code == 0, answer.err
+    pals("bench", "--grid", "grid.yaml", "--seeds", "2", "--jobs", "2", "--out", "bench", "--plugin", file, code=0)
     assert len(list(Path("bench").rglob("summary.json"))) == 2
     assert "ours" in pals("table", "--grid", "grid.yaml", "--runs", "bench", "--plugin", file).out
-
-
-# ---- the table itself
 
 
 def test_a_table_is_a_mapping() -> None:
@@ -318,13 +276,6 @@ def test_a_table_is_a_mapping() -> None:
             table["one"] = 11
         with pytest.raises(KeyError):
             del table["one"]
-        with pytest.raises(InputError, match="Unknown number 'ones': did you mean 'one'"):
-            table.find("ones")
+        refused("Unknown number 'ones': did you mean 'one'", table.find, "ones")
     finally:
         TABLES.remove(table)
-
-
-def test_a_method_of_a_plug_in_has_its_estimator(tmp_path: Path) -> None:
-    load_plugin(plugin_file(tmp_path, plugin_code(), "stripes.py"))
-    assert issubclass(METHODS["two-views"], Method)
-    assert library.estimator.TwoViewsClassifier().get_params()["darker_weight"] == 0.5

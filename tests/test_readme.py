@@ -34,12 +34,9 @@ def extras() -> set[str]:
     return set(project["optional-dependencies"])
 
 
-def test_the_reader_can_start_with_two_commands() -> None:
+def test_the_readme_is_short_and_begins_with_commands_and_one_light_picture() -> None:
     shown = [" ".join(words) for words in commands(ROOT / "README.md")]
     assert {"make demo", "make test"} <= set(shown)
-
-
-def test_the_readme_is_short_and_begins_with_four_commands_and_one_light_picture() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.split()) <= 420
     (picture,) = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
@@ -47,7 +44,7 @@ def test_the_readme_is_short_and_begins_with_four_commands_and_one_light_picture
     assert len(re.findall("^(?:pip|pals) .*", text.partition(f"]({picture})")[0], re.M)) == 4
 
 
-def test_numbers_of_the_readme_are_those_of_the_files_it_names() -> None:
+def test_numbers_of_the_readme_and_extras_in_messages() -> None:
     """A row of the table of results names the file that it is from; all its numbers, as rounded, are there."""
     rows = re.findall(
         r"^\| (.*) \| (.*) \| (.*) \| \[.*\]\((\S+)\) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M
@@ -58,31 +55,19 @@ def test_numbers_of_the_readme_are_those_of_the_files_it_names() -> None:
         for number in re.findall(r"\d+\.\d+", f"{yardstick} {ours}"):
             digits = len(number.partition(".")[2])
             assert float(number) in [round(one + 1e-9, digits) for one in known], f"{number} is not in {file}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_commands_are_of_a_known_kind(page: Path) -> None:
-    """So that a new kind of line in an example is looked at by some test."""
-    assert {words[0] for words in commands(page)} <= KNOWN
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_targets_of_make_exist(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    named = {word for words in commands(page) if words[0] == "make" for word in words[1:] if "=" not in word}
-    named |= set(re.findall(r"`make ([a-z][\w-]*)`", text))
-    assert named <= make_targets()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_extras_of_pip_exist(page: Path) -> None:
-    named = re.findall(r"pip install [^`\n]*\[([\w,-]+)\]", page.read_text(encoding="utf-8"))
-    assert {extra for group in named for extra in group.split(",")} <= extras()
-
-
-def test_extras_in_messages_exist() -> None:
-    """All are written by one function, which puts them in quotes."""
     texts = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
     assert [path.name for path, text in texts.items() if "pals-learn[" in text] == ["words.py"]
     named = {extra for text in texts.values() for extra in re.findall(r"pip_install\('([^']+)'\)", text)}
     assert {"export", "faiss", "timm", "parquet"} <= named <= extras()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_targets_and_extras_exist(page: Path) -> None:
+    """A new kind of line in an example must be looked at by some test."""
+    assert {words[0] for words in commands(page)} <= KNOWN
+    text = page.read_text(encoding="utf-8")
+    named = {word for words in commands(page) if words[0] == "make" for word in words[1:] if "=" not in word}
+    named |= set(re.findall(r"`make ([a-z][\w-]*)`", text))
+    assert named <= make_targets()
+    groups = re.findall(r"pip install [^`\n]*\[([\w,-]+)\]", text)
+    assert {extra for group in groups for extra in group.split(",")} <= extras()

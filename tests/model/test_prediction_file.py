@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytest
 from _models import save_model
 
 from _locks import held_by_another
+from _refused import refused
 from _shards import png, write_folder, write_pictures, write_samples
 from _slow import rest_slow
 from _toy import Answer
@@ -64,9 +64,6 @@ def left(out: Path) -> list[str]:
     return sorted(path.name for path in out.parent.iterdir() if path.name.startswith(out.name) or path.name.startswith("."))
 
 
-# ---- the same table
-
-
 @pytest.mark.parametrize("ending", ["csv", "parquet", "txt"])
 def test_the_file_is_the_frame(run: Path, photos: Path, tmp_path: Path, ending: str) -> None:
     frame = predict_folder(run, photos, device="cpu", batch=3, threshold=0.35, top=2)
@@ -82,7 +79,9 @@ def test_the_file_is_the_frame(run: Path, photos: Path, tmp_path: Path, ending: 
     assert left(out) == [out.name]
 
 
-def test_row_groups_and_types_of_a_parquet_file(run: Path, photos: Path, tmp_path: Path) -> None:
+def test_row_groups_of_parquet_files_and_small_parts_of_wide_tables(
+    run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Equal row groups, wherever parts ended; the types do not depend on what the rows hold."""
     import pyarrow.parquet as pq
 
@@ -92,9 +91,6 @@ def test_row_groups_and_types_of_a_parquet_file(run: Path, photos: Path, tmp_pat
     types = {field.name: str(field.type) for field in file.schema_arrow}
     assert types["item"] == types["label"] == types["top"] == types["label_3"] == "string"
     assert (types["confidence"], types["p_3"], types["abstained"]) == ("double", "double", "bool")
-
-
-def test_wide_tables_have_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_parts, "MAX_PART_ROWS", 65_536)
     assert model_parts.rows_of_part(pd.DataFrame(columns=range(11))) == 65_536
     assert model_parts.rows_of_part(pd.DataFrame(columns=range(2005))) == (1 << 20) // 2005
@@ -132,11 +128,7 @@ def test_a_taxonomy_is_rolled_up_in_every_part(vectors: Path, tmp_path: Path) ->
     frame = predict_folder(tmp_path, vectors, device="cpu", batch=3, sure=0.5)
     predict(tmp_path, vectors, tmp_path / "p.csv", sure=0.5)
     assert (tmp_path / "p.csv").read_text() == csv_text(frame) and "rolled_up_probability" in frame
-    with pytest.raises(InputError, match="has no taxonomy"):
-        predict(tmp_path / "flat", vectors, tmp_path / "q.csv", sure=0.5)
-
-
-# ---- stopped and resumed
+    refused("has no taxonomy", predict, tmp_path / "flat", vectors, tmp_path / "q.csv", sure=0.5)
 
 
 class StopError(Exception):
@@ -211,7 +203,7 @@ def test_a_part_counts_only_with_its_record(run: Path, photos: Path, tmp_path: P
     assert out.read_bytes() == whole.read_bytes() and not folder.exists()
 
 
-def test_what_a_kill_leaves_behind_lies_with_the_parts(
+def test_parts_hold_what_a_kill_leaves_and_end_after_some_time(
     run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the midst of joining, too; so it goes with them."""
@@ -220,9 +212,6 @@ def test_what_a_kill_leaves_behind_lies_with_the_parts(
     monkeypatch.setattr(model_parts, "join_csv", lambda *given: seen.append(left(tmp_path / "p.csv")) or join(*given))
     predict(run, photos, tmp_path / "p.csv")
     assert seen == [["p.csv.parts"]] and left(tmp_path / "p.csv") == ["p.csv"]
-
-
-def test_a_part_is_finished_after_some_time(run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict(run, photos, tmp_path / "whole.parquet")
     monkeypatch.setattr(model_parts, "MAX_PART_SECONDS", 0.0)
     with pytest.raises(StopError):
@@ -288,9 +277,6 @@ def test_the_command_goes_on_after_a_kill(tmp_path: Path) -> None:
         assert [line.partition(",")[0] for line in file] == ["item", *map(str, range(300_000))]
 
 
-# ---- what is refused
-
-
 def test_parts_of_another_table_are_refused(run: Path, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.csv"
     with pytest.raises(StopError):
@@ -304,39 +290,39 @@ def test_parts_of_another_table_are_refused(run: Path, photos: Path, tmp_path: P
         ({"run": other}, "another classifier"),
         ({"batch": 4}, r"batch = 3 \(now 4\)"),
     ):
-        with pytest.raises(InputError, match=rf"p\.csv\.parts holds .* started with {words}\. Give another --out, or delete"):
-            predict(**{"run": run, "items": photos, "out": out, **options})
+        refused(rf"parts holds .* started with {words}\.", predict, **{"run": run, "items": photos, "out": out, **options})
     (photos / "0020.png").write_bytes(png(99))
-    with pytest.raises(InputError, match="started with other items, or some that have changed since"):
-        predict(run, photos, out)
+    refused("started with other items, or some that have changed since", predict, run, photos, out)
     assert {path: path.read_bytes() for path in (tmp_path / "p.csv.parts").glob("0*")} == before
 
 
-def test_two_at_once_are_refused(run: Path, photos: Path, tmp_path: Path) -> None:
+def test_two_at_once_are_refused_and_files_of_others_stay(run: Path, photos: Path, tmp_path: Path) -> None:
     with (
         held_by_another(tmp_path / "p.csv.parts") as other,
         pytest.raises(InputError, match=f"is in use: process {other.pid} on"),
     ):
         predict(run, photos, tmp_path / "p.csv")
     assert predict(run, photos, tmp_path / "p.csv").counts.items == COUNT  # it was killed, and holds nothing any more
+    (tmp_path / "p.csv.parts").mkdir()
+    (tmp_path / "p.csv.parts" / "thesis.txt").write_text("years of work")
+    refused(r"holds thesis\.txt, which is not a part. Move it, or give another --out", predict, run, photos, tmp_path / "p.csv")
+    assert (tmp_path / "p.csv.parts" / "thesis.txt").exists()
+    refused(r"photos is a folder: name the file to write in it, such as .*photos/labels\.csv", predict, run, photos, photos)
+    assert left(photos) == ["photos"]
 
 
 def test_damaged_parts_are_refused(run: Path, photos: Path, tmp_path: Path) -> None:
     for ending, name, data in (
-        ("csv", "00000.csv", b"short"),
-        ("csv", "00000.json", b'{"items": "many"}'),
-        ("csv", "00000.json", b"[]"),
-        ("csv", "manifest.json", b"{"),
-        ("parquet", "00000.parquet", None),
-    ):
+        ("csv", "00000.csv", b"short"), ("csv", "00000.json", b'{"items": "many"}'), ("csv", "00000.json", b"[]"),
+        ("csv", "manifest.json", b"{"), ("parquet", "00000.parquet", None),
+    ):  # fmt: skip
         out = tmp_path / f"{name}-{len(data or b'')}.{ending}"
         with pytest.raises(StopError):
             predict(run, photos, out, progress=stop_after(6))
         part = tmp_path / f"{out.name}.parts" / name
         part.write_bytes(data if data is not None else bytes(part.stat().st_size))
-        with pytest.raises(InputError, match=r"elete|Restore") as error:
-            predict(run, photos, out)
-        assert "\n" not in str(error.value) and not out.exists()
+        message = refused(r"elete|Restore", predict, run, photos, out)
+        assert "\n" not in message and not out.exists()
 
 
 def test_nothing_stays_where_nothing_was_done(run: Path, photos: Path, tmp_path: Path) -> None:
@@ -347,23 +333,8 @@ def test_nothing_stays_where_nothing_was_done(run: Path, photos: Path, tmp_path:
         (photos / "0000.png", {"skip_bad": True}, r"No picture of .* can be read; the first of 1: 0000\.png"),
         (tmp_path / "x.tar", {}, r"x\.tar holds no item"),
     ):
-        with pytest.raises(InputError, match=message):
-            predict(run, items, tmp_path / "p.csv", **options)
+        refused(message, predict, run, items, tmp_path / "p.csv", **options)
         assert left(tmp_path / "p.csv") == []
-
-
-def test_files_of_others_stay(run: Path, photos: Path, tmp_path: Path) -> None:
-    (tmp_path / "p.csv.parts").mkdir()
-    (tmp_path / "p.csv.parts" / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match=r"holds thesis\.txt, which is not a part. Move it, or give another --out"):
-        predict(run, photos, tmp_path / "p.csv")
-    assert (tmp_path / "p.csv.parts" / "thesis.txt").exists()
-    with pytest.raises(InputError, match=r"photos is a folder: name the file to write in it, such as .*photos/labels\.csv"):
-        predict(run, photos, photos)
-    assert left(photos) == ["photos"]
-
-
-# ---- bad items
 
 
 def test_bad_items_are_left_out_and_listed(run: Path, photos: Path, tmp_path: Path) -> None:
@@ -371,12 +342,10 @@ def test_bad_items_are_left_out_and_listed(run: Path, photos: Path, tmp_path: Pa
     for number in range(4, COUNT - 3):
         (photos / f"{number:04}.png").write_bytes(b"no picture")
     out = tmp_path / "p.csv"
-    with pytest.raises(InputError, match=r"0004\.png.*--skip-bad"):
-        predict(run, photos, out)
+    refused(r"0004\.png.*--skip-bad", predict, run, photos, out)
     with pytest.raises(StopError):
         predict(run, photos, out, skip_bad=True, progress=stop_after(5))
-    with pytest.raises(InputError, match=r"started with --skip-bad and left out 0004\.png .*Continue with --skip-bad"):
-        predict(run, photos, out)
+    refused(r"started with --skip-bad and left out 0004\.png .*Continue with --skip-bad", predict, run, photos, out)
     tally = predict(run, photos, out, skip_bad=True).counts
     assert (tally.items, tally.bad, len(tally.first_bad)) == (7, COUNT - 7, 10)
     bad = pd.read_csv(tmp_path / "p.csv.bad.csv")
@@ -389,12 +358,8 @@ def test_a_bad_picture_in_a_shard_is_named_with_it(run: Path, tmp_path: Path) ->
     write_samples(tmp_path / "x.tar", range(3))
     data = (tmp_path / "x.tar").read_bytes().replace(b"\x89PNG", b"\x89pnG", 1)
     (tmp_path / "x.tar").write_bytes(data)
-    with pytest.raises(InputError, match=r"x\.tar: 0000: not an image of a known format\. Fix or remove"):
-        predict(run, tmp_path / "x.tar", tmp_path / "p.csv")
+    refused(r"x\.tar: 0000: not an image of a known format", predict, run, tmp_path / "x.tar", tmp_path / "p.csv")
     assert predict(run, tmp_path / "x.tar", tmp_path / "p.csv", skip_bad=True).counts.first_bad[0].name == "0000"
-
-
-# ---- shares
 
 
 @pytest.mark.parametrize("of", [3, 30])
@@ -411,9 +376,6 @@ def test_shares_together_are_the_whole(vectors: Path, tmp_path: Path, of: int) -
     assert f"{head}\n{rows}" == (tmp_path / "whole.csv").read_text()
     predict(flat, vectors, tmp_path / "none.parquet", shard=(1, 1000))
     assert pd.read_parquet(tmp_path / "none.parquet").columns.tolist() == head.split(",")
-
-
-# ---- memory
 
 
 def test_memory_does_not_grow_with_the_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,36 +395,6 @@ def test_memory_does_not_grow_with_the_items(tmp_path: Path, monkeypatch: pytest
     assert peak(10_000, "csv") < 1.3 * peak(1000, "csv")
 
 
-LIMITED = """
-import resource, sys
-from pals.model import predict_to_file
-room = 400 << 20
-size = int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmData"))) << 10
-resource.setrlimit(resource.RLIMIT_DATA, (size + room, size + room))
-print(predict_to_file(sys.argv[1], sys.argv[2], sys.argv[3], device="cpu").counts.items)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="limits are set as Linux has them")
-@pytest.mark.slow
-def test_a_million_rows_within_a_real_limit(tmp_path: Path) -> None:
-    """The frame of all rows would take more than a gigabyte; the process may have 400 MB beyond what it begins with."""
-    save_model(tmp_path / "flat", "linear", (4,))
-    np.save(tmp_path / "x.npy", np.zeros((1_000_000, 4), dtype=np.float32))
-    command = [
-        sys.executable,
-        "-c",
-        LIMITED,
-        *(str(tmp_path / name) for name in ("flat", "x.npy", "p.parquet")),
-        str(400 << 20),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
-    assert done.stdout == "1000000\n", done.stderr
-
-
-# ---- the command
-
-
 def test_the_command_says_what_was_done(pals: Callable[..., Answer], run: Path, tmp_path: Path) -> None:
     for number in range(2):
         write_samples(tmp_path / f"s-{number}.tar", range(5 * number, 5 * number + 5))
@@ -470,8 +402,7 @@ def test_the_command_says_what_was_done(pals: Callable[..., Answer], run: Path, 
     assert answer.code == 2 and "s-2.tar: the file does not exist. Fetch this shard again" in answer.err
     assert answer.err.count("\n") == 1 and left(tmp_path / "p.parquet") == []
     options = ("--out", "p.parquet", "--device", "cpu", "--skip-bad", "--threshold", "0")
-    answer = pals("predict", "run", "s-{0..2}.tar", *options)
-    assert answer.code == 0, answer.err
+    answer = pals("predict", "run", "s-{0..2}.tar", *options, code=0)
     assert answer.out.splitlines() == [
         "Left out: s-2.tar: the file does not exist",
         "10 predictions in p.parquet; 0 without a label; 1 left out, listed in p.parquet.bad.csv",
@@ -480,7 +411,7 @@ def test_the_command_says_what_was_done(pals: Callable[..., Answer], run: Path, 
     assert pd.read_csv("p.csv", dtype=str)["item"].tolist() == [f"{number:04}" for number in range(5, 10)]
 
 
-@pytest.mark.parametrize("share", ["0/2", "3/2", "1", "1/2/3", "a/b", "-1/2", "1/0", "", "1.5/2"])
-def test_shares_that_make_no_sense(pals: Callable[..., Answer], run: Path, vectors: Path, share: str) -> None:
-    answer = pals("predict", "flat", "x.npy", f"--shard={share}", "--out", "p.csv")
-    assert answer.code == 2 and answer.err == f"Error: --shard {share}: give i/n with i from 1 to n, such as 2/8.\n"
+def test_shares_that_make_no_sense(pals: Callable[..., Answer], run: Path, vectors: Path) -> None:
+    for share in ("0/2", "3/2", "1", "1/2/3", "a/b", "-1/2", "1/0", "", "1.5/2"):
+        answer = pals("predict", "flat", "x.npy", f"--shard={share}", "--out", "p.csv", code=2)
+        assert answer.err.startswith(f"Error: --shard {share}: give i/n with i from 1 to n")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from _refused import refused
 from _toy import Answer
 from pals import fit
 from pals.cli import app
 from pals.crowd import dawid_skene
 from pals.pipeline import Findings, update
 from pals.relabel.relabel_queue import relabel_queue
-from pals.util.errors import InputError
 
 TRUTH = np.random.default_rng(3).integers(3, size=80)
 
@@ -39,7 +40,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     return fit(None, folder / "votes.csv", out=folder / "run", no_images=True, settings={"files": {"all_probabilities": True}})
 
 
-def test_tables_and_report(found: Findings) -> None:
+def test_tables_and_report_of_dawid_and_skenes_model(found: Findings) -> None:
     names = {path.name for path in found.folder.iterdir()}
     assert {"labels.csv", "annotators.csv", "report.html", "summary.json", "votes.csv", "probabilities.csv"} <= names
     assert "model.safetensors" not in names
@@ -51,6 +52,14 @@ def test_tables_and_report(found: Findings) -> None:
     assert "Training" not in page
     entries = json.loads((found.folder / "report.json").read_text())["gallery"]
     assert entries and all(entry["model"] == entry["neighbors"] == [] for entry in entries)
+    model = dawid_skene(found.result.votes, hard_items=True)
+    assert (found.labels["label"] == np.array(["a", "b", "c"])[model.label_N]).all()
+    plain = dawid_skene(found.result.votes)
+    assert (found.labels["dawid_skene"] == np.array(["a", "b", "c"])[plain.label_N]).all()
+    table = pd.read_csv(found.folder / "probabilities.csv").set_index("item")
+    assert list(table) == ["probability: a", "probability: b", "probability: c"]
+    assert table.sum(axis=1).to_numpy() == pytest.approx(1, abs=1e-5)
+    assert table.max(axis=1).to_numpy() == pytest.approx(found.labels["confidence"], abs=1e-6)
 
 
 def test_answers_without_names_are_those_of_many(tmp_path: Path, pals: Callable[..., Answer]) -> None:
@@ -98,6 +107,7 @@ def test_an_annotator_may_be_called_none(tmp_path: Path, pals: Callable[..., Ans
     table.to_csv(tmp_path / "votes.csv", index=False)
     done = pals("fit", "votes.csv", "--no-images", "--out", "run")
     assert done.code == 0 and "3 annotators have names" in done.out
+    assert not Path("run/probabilities.csv").exists()
     found = pd.read_csv(tmp_path / "run" / "annotators.csv", keep_default_na=False).set_index("annotator")["answers"]
     assert found.to_dict() == {"None": 79, "NaN": 80, "null": 80, "(unnamed)": 1}
     again = pals("update", "run", "votes.csv", "--trust", "None", "--out", "trusted")
@@ -112,81 +122,41 @@ def test_who_only_gave_known_labels_gave_no_answers(tmp_path: Path) -> None:
     assert found.summary[0] == "30 items with 90 answers from 3 annotators in 3 classes."
 
 
-def test_how_far_people_differ_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pals.crowd.dawid_skene import em
-
-    asked, real = [], em.choose_strength
-    monkeypatch.setattr(em, "choose_strength", lambda answers: asked.append(1) or real(answers))
-    fit(None, answers().head(90), out=tmp_path / "run", no_images=True)
-    assert len(asked) == 1
-
-
-def test_it_is_dawid_and_skenes_model_with_hard_items(found: Findings) -> None:
-    model = dawid_skene(found.result.votes, hard_items=True)
-    assert (found.labels["label"] == np.array(["a", "b", "c"])[model.label_N]).all()
-    plain = dawid_skene(found.result.votes)
-    assert (found.labels["dawid_skene"] == np.array(["a", "b", "c"])[plain.label_N]).all()
-
-
-def test_every_probability_on_request(found: Findings) -> None:
-    table = pd.read_csv(found.folder / "probabilities.csv").set_index("item")
-    assert list(table) == ["probability: a", "probability: b", "probability: c"]
-    assert table.sum(axis=1).to_numpy() == pytest.approx(1, abs=1e-5)
-    assert table.max(axis=1).to_numpy() == pytest.approx(found.labels["confidence"], abs=1e-6)
-
-
 def test_resume_relabel_and_update(found: Findings, tmp_path: Path) -> None:
     """Also with items that nobody had answered for before."""
     labels = (found.folder / "labels.csv").read_bytes()
     lines: list[str] = []
     fit(None, found.folder.parent / "votes.csv", out=found.folder, no_images=True, progress=lines.append)
-    assert (found.folder / "labels.csv").read_bytes() == labels
-    assert any("answers alone" in line for line in lines)
+    assert (found.folder / "labels.csv").read_bytes() == labels and any("answers alone" in line for line in lines)
     queue = relabel_queue(found.folder, top=5)
     assert len(queue) == 5 and set(queue["item"]) <= set(found.labels["item"])
     more = pd.DataFrame({"item": [queue["item"][0], "new"], "annotator": "dora", "label": ["a", "b"]})
     more.to_csv(tmp_path / "more.csv", index=False)
     updated = update(found.folder, tmp_path / "more.csv", out=tmp_path / "updated", settings={"data": {"trusted": ("dora",)}})
     (tmp_path / "list.txt").write_text("new")
-    with pytest.raises(InputError, match=r"has none\. Fit the images with --encoder auto"):
-        update(found.folder, add_class="d", items=tmp_path / "list.txt", out=tmp_path / "more")
+    items = tmp_path / "list.txt"
+    refused("Fit the images with --encoder auto", update, found.folder, add_class="d", items=items, out=tmp_path / "more")
     table = updated.labels.set_index("item")
     assert table.loc[queue["item"][0], ["label", "status"]].tolist() == ["a", "gold"]
     assert table.loc["new", "label"] == "b" and len(table) == 81
 
 
 def test_there_is_no_classifier(found: Findings, tmp_path: Path) -> None:
-    for ask in (
-        lambda: found.model,
-        lambda: app(["predict", str(found.folder), str(tmp_path), "--out", str(tmp_path / "x.csv")], standalone_mode=False),
-        lambda: app(["export", str(found.folder), "--onnx", str(tmp_path / "x.onnx")], standalone_mode=False),
-    ):
-        with pytest.raises(InputError, match=r"has no classifier: it was fitted to answers alone") as error:
-            ask()
-        assert "\n" not in str(error.value)
+    predict = ["predict", str(found.folder), str(tmp_path), "--out", str(tmp_path / "x.csv")]
+    export = ["export", str(found.folder), "--onnx", str(tmp_path / "x.onnx")]
+    for ask in (lambda: found.model, *(partial(app, command, standalone_mode=False) for command in (predict, export))):
+        assert "\n" not in refused("has no classifier: it was fitted to answers alone", ask)
 
 
 def test_what_does_not_go_together(tmp_path: Path) -> None:
     for name, given in (
-        ("encoder", {"encoder": "patches"}),
-        ("epochs", {"settings": {"train": {"epochs": 3}}}),
-        ("features", {"features": "x.npy"}),
-        ("method", {"method": "pals"}),
-    ):
-        with pytest.raises(InputError, match=f"fits the answers alone: leave out {name}"):
-            fit(None, answers(), out=tmp_path / "run", no_images=True, **given)  # type: ignore[arg-type]
+        ("encoder", {"encoder": "patches"}), ("epochs", {"settings": {"train": {"epochs": 3}}}),
+        ("features", {"features": "x.npy"}), ("method", {"method": "pals"}),
+    ):  # fmt: skip
+        refused(f"leave out {name}", fit, None, answers(), out=tmp_path / "run", no_images=True, **given)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(80, 3)))
     numbered = answers().assign(item=answers()["item"].str.removeprefix("=item "))
     fit(None, numbered, features=tmp_path / "x.npy", out=tmp_path / "other")
-    with pytest.raises(InputError, match="holds a run with images or vectors"):
-        fit(None, numbered, out=tmp_path / "other", no_images=True)
-    with pytest.raises(InputError, match="with no_images=True, give neither"):
-        fit(None, answers(), out=tmp_path / "run")
-    with pytest.raises(InputError, match="--no-images if there are no images"):
-        app(["fit", "votes.csv", "--out", str(tmp_path / "run")], standalone_mode=False)
-
-
-def test_from_the_command_line(tmp_path: Path) -> None:
-    answers().to_csv(tmp_path / "votes.csv", index=False)
-    app(["fit", "--no-images", str(tmp_path / "votes.csv"), "--out", str(tmp_path / "run")], standalone_mode=False)
-    assert (tmp_path / "run" / "summary.json").exists() and not (tmp_path / "run" / "probabilities.csv").exists()
+    refused("holds a run with images or vectors", fit, None, numbered, out=tmp_path / "other", no_images=True)
+    refused("with no_images=True, give neither", fit, None, answers(), out=tmp_path / "run")
+    refused("--no-images", app, ["fit", "votes.csv", "--out", str(tmp_path / "run")], standalone_mode=False)

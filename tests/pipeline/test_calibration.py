@@ -43,14 +43,8 @@ def test_people_who_share_mistakes_do_not_make_it_modest(tmp_path: Path) -> None
     rows = {"item": np.repeat(np.arange(ITEMS), 3), "annotator": np.tile(["ann", "bob", "cho"], ITEMS)}
     votes = pd.DataFrame(rows | {"label": [f"d{label}" for label in label_R]})
     np.save(tmp_path / "x.npy", x_ND[:ITEMS])
-    found = fit(
-        None,
-        votes,
-        features=tmp_path / "x.npy",
-        out=tmp_path / "run",
-        method="pals",
-        settings={"data": {"folds": 0}, "train": {"epochs": 8}, "engine": {"device": "cpu"}},
-    )
+    settings = {"data": {"folds": 0}, "train": {"epochs": 8}, "engine": {"device": "cpu"}}
+    found = fit(None, votes, features=tmp_path / "x.npy", out=tmp_path / "run", method="pals", settings=settings)
     assert found.trained.fusion.correlation > 0.1 and found.model is not None
 
     def logits(rows_ND: np.ndarray) -> torch.Tensor:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from _crowd import votes_of
+from _refused import refused
 from pals.crowd import Result, dawid_skene, rank_doubts
 from pals.pipeline.evaluate import grade, read_truth
 from pals.readers import Votes
-from pals.util.errors import InputError
 
 
 @pytest.fixture
@@ -39,13 +39,8 @@ def test_gold_is_never_graded(votes: Votes, tmp_path: Path) -> None:
     assert found["labels"] == found["majority"] == pytest.approx(2 / 3)
 
 
-def test_part_of_the_truth(votes: Votes, tmp_path: Path) -> None:
+def test_part_of_the_truth_and_nothing_to_grade(votes: Votes, tmp_path: Path) -> None:
     known = read_truth(truth_of(tmp_path / "truth.csv", range(1, 5)), votes)
     assert known.row_G.tolist() == [3, 4] and not known.whole
-
-
-def test_truth_of_nothing_to_grade(votes: Votes, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="only for items whose right label the answers give as gold"):
-        read_truth(truth_of(tmp_path / "truth.csv", range(3)), votes)
-    with pytest.raises(InputError, match="no label for any item with answers"):
-        read_truth(truth_of(tmp_path / "truth.csv", range(7, 9)), votes)
+    refused("whose right label the answers give as gold", read_truth, truth_of(tmp_path / "truth.csv", range(3)), votes)
+    refused("no label for any item with answers", read_truth, truth_of(tmp_path / "truth.csv", range(7, 9)), votes)

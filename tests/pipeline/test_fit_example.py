@@ -32,21 +32,17 @@ def test_the_files_belong_together() -> None:
 
 @pytest.mark.slow
 def test_one_option_shows_the_whole_path(pals: Pals) -> None:
-    said = pals("fit", "--example", "--device", "cpu")
-    assert said.code == 0, said.err
+    said = pals("fit", "--example", "--device", "cpu", code=0)
     labels = pd.read_csv("runs/example/labels.csv", dtype=str).set_index("item")["label"]
     truth = pd.read_csv(example().truth, dtype=str).set_index("image")["label"]
     assert (labels == truth.loc[labels.index]).mean() >= 0.9 and "Warning" not in said.out
     assert Path("runs/example/report.html").is_file() and "of the labels are right" in said.out
 
 
-@pytest.mark.parametrize("more", [("photos", "votes.csv"), ("--truth", "truth.csv"), ("--no-images",)])
-def test_it_goes_with_nothing_of_ones_own(pals: Pals, more: tuple[str, ...]) -> None:
-    said = pals("fit", "--example", *more)
-    assert said.code != 0 and "--example brings its own" in said.err
-
-
-def test_without_files_it_is_named(pals: Pals) -> None:
+def test_it_goes_with_nothing_of_ones_own_and_is_named_without_files(pals: Pals) -> None:
+    for more in (("photos", "votes.csv"), ("--truth", "truth.csv"), ("--no-images",)):
+        said = pals("fit", "--example", *more)
+        assert said.code != 0 and "--example brings its own" in said.err
     said = pals("fit", "--out", "run")
     assert said.code != 0 and "--example" in said.err
 

@@ -11,14 +11,13 @@ import pytest
 import torch
 
 from _crowd import answered_digits
+from _refused import refused
 from pals.model import Model, expected_calibration_error, export_onnx
 from pals.pipeline import Findings, fit, update
 from pals.pipeline.stages.fit_defaults import Facts, choose
 from pals.pipeline.stages.learn import NO_HELP
 from pals.runs.run_config import RunConfig
 from pals.util.config import read_yaml
-from pals.util.errors import InputError
-from pals.util.locks import FolderLock
 
 ITEMS = 1000
 
@@ -39,21 +38,25 @@ def found(digits: tuple[Path, np.ndarray, np.ndarray, pd.DataFrame]) -> Findings
     return fit(None, votes, features=folder / "x.npy", out=folder / "run", truth=folder / "truth.csv")
 
 
-def test_it_is_what_vectors_get_by_default(found: Findings) -> None:
+def test_it_is_what_vectors_get_by_default_and_where_it_cannot_be_had(found: Findings) -> None:
     assert found.numbers["training"]["method"] == "closed-form" and found.numbers["training"]["epochs"] == 0
     assert found.numbers["grades"]["labels"] > found.numbers["grades"]["majority"] + 0.05
     settings = read_yaml(found.folder / "config.yaml")
     assert settings["method"] == {"name": "closed-form", "strength": 100.0}
-    assert settings["network"]["name"] == "linear"
-    assert not (found.folder / "checkpoint.pt").exists()
+    assert settings["network"]["name"] == "linear" and not (found.folder / "checkpoint.pt").exists()
     assert set(found.numbers["held_out"]) == {"covering", "approximate"}
+    closed = {"method": {"name": "closed-form"}}
+    small = {**closed, "network": {"name": "small-cnn"}}
+    for facts, given in ((Facts(100, 3, 32, False), small), (Facts(5000, 3, None, False, 5000), closed)):
+        refused(r"Method closed-form .*: leave out --method", choose, given, facts)
+    refused("use `pals fit`", RunConfig.of, closed)
 
 
 @pytest.mark.slow
 def test_new_items_are_predicted_as_surely_as_rightly(
     found: Findings, digits: tuple[Path, np.ndarray, np.ndarray, pd.DataFrame]
 ) -> None:
-    _, x_ND, y_N, _ = digits
+    x_ND, y_N = digits[1:3]
     probability_NC = found.model.probabilities(torch.from_numpy(x_ND[ITEMS:]))
     label_N = torch.tensor([found.model.class_names.index(f"d{label}") for label in y_N[ITEMS:]])
     assert (probability_NC.argmax(dim=1) == label_N).double().mean() > 0.9
@@ -91,12 +94,6 @@ def test_resuming_and_updating_solve_again(
     assert before["network"] == after["network"] and before["train"] == after["train"]
 
 
-def test_a_folder_that_somebody_works_in(found: Findings, digits: tuple[Path, np.ndarray, np.ndarray, pd.DataFrame]) -> None:
-    folder, *_, votes = digits
-    with FolderLock(found.folder), pytest.raises(InputError, match="is in use: process"):
-        fit(None, votes, features=folder / "x.npy", out=folder / "run", truth=folder / "truth.csv")
-
-
 @pytest.mark.slow
 def test_the_saved_classifier_is_one_file_and_exports(found: Findings, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
@@ -118,8 +115,7 @@ def noise(items: int, tmp_path: Path, **options: Any) -> Findings:
 
 def test_vectors_that_tell_nothing_have_no_weight_and_it_is_said(tmp_path: Path) -> None:
     found = noise(120, tmp_path)
-    assert found.trained.fusion.consensus is found.trained.fusion.alone
-    assert NO_HELP in found.summary
+    assert found.trained.fusion.consensus is found.trained.fusion.alone and NO_HELP in found.summary
     probability_NC = found.model.probabilities(torch.randn(5, 8))
     assert torch.allclose(probability_NC, probability_NC[:1].expand(5, -1))
 
@@ -128,30 +124,7 @@ def test_training_says_which_predicts_answers_better(
     digits: tuple[Path, np.ndarray, np.ndarray, pd.DataFrame], tmp_path: Path
 ) -> None:
     folder, *_, votes = digits
-    trained = fit(
-        None,
-        votes,
-        features=folder / "x.npy",
-        out=tmp_path / "run",
-        method="pals",
-        settings={"train": {"epochs": 1}, "engine": {"device": "cpu"}},
-    )
+    settings = {"train": {"epochs": 1}, "engine": {"device": "cpu"}}
+    trained = fit(None, votes, features=folder / "x.npy", out=tmp_path / "run", method="pals", settings=settings)
     assert any("the closed form" in line.lower() and "a typical probability of" in line.lower() for line in trained.summary)
     assert trained.numbers["training"]["method"] == "pals"
-
-
-@pytest.mark.parametrize(
-    ("facts", "given"),
-    [
-        (Facts(100, 3, 32, False), {"method": {"name": "closed-form"}, "network": {"name": "small-cnn"}}),
-        (Facts(5000, 3, None, False, 5000), {"method": {"name": "closed-form"}}),
-    ],
-)
-def test_where_it_cannot_be_had(facts: Facts, given: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"Method closed-form .*: leave out --method"):
-        choose(given, facts)
-
-
-def test_it_is_no_method_of_pals_train() -> None:
-    with pytest.raises(InputError, match="use `pals fit`"):
-        RunConfig.of({"method": {"name": "closed-form"}})

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import pals
+from _refused import refused
 from _report import HOSTILE, report
 from pals.cli import app
 from pals.crowd.result import Result
@@ -29,7 +30,6 @@ from pals.relabel.queue_reasons import queue_reason
 from pals.relabel.relabel_queue import relabel_queue
 from pals.report.render import render
 from pals.report.sections import link
-from pals.util.errors import InputError
 
 PARENTS = {"gulls": "birds", "herring": "gulls", "kitti": "gulls", "tern": "birds", "grey": "mammals", "common": "mammals"}
 TREE = Taxonomy.from_parents({"birds": None, "mammals": None, **PARENTS})
@@ -68,17 +68,11 @@ def inputs(place: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def found(place: Path) -> Findings:
-    return fit(
-        None,
-        place / "votes.csv",
-        out=place / "run",
-        taxonomy=place / "tree.csv",
-        settings={"data": {"sure": 0.8}},
-        **inputs(place),
-    )
+    options = {"taxonomy": place / "tree.csv", "settings": {"data": {"sure": 0.8}}, **inputs(place)}
+    return fit(None, place / "votes.csv", out=place / "run", **options)
 
 
-def test_labels_are_rolled_up(found: Findings, place: Path) -> None:
+def test_labels_are_rolled_up_and_queue_and_annotators_follow(found: Findings, place: Path) -> None:
     labels = pd.read_csv(place / "run" / "labels.csv", keep_default_na=False)
     posterior_NC = found.result.posterior_NC
     for row, share_C in zip(labels.itertuples(), posterior_NC, strict=True):
@@ -89,45 +83,31 @@ def test_labels_are_rolled_up(found: Findings, place: Path) -> None:
             assert float(row.rolled_up_probability) == pytest.approx(mass[row.rolled_up], abs=1e-5)
     coarser = labels["rolled_up"] != labels["label"]
     assert 0 < coarser.sum() < ITEMS  # both kinds are there
-
-
-def test_the_queue_proposes_classes(found: Findings) -> None:
-    """Not a branch, even where that is all that others said."""
     queue = relabel_queue(found.folder, top=ITEMS).set_index("item")
     assert queue["said"].str.contains("gulls").any()
     assert set(queue["suggestion"]) | set(queue["second"]) <= set(CLASSES)
     assert queue["second"].to_dict() == found.labels.set_index("item").loc[queue.index, "second"].to_dict()
-
-
-def test_people_have_an_accuracy_on_each_level(found: Findings) -> None:
     table = found.annotators.set_index("annotator")
     assert [name for name in table if name.startswith("accuracy")] == [f"accuracy_level_{level}" for level in (1, 2, 3)]
     bob = table.loc["bob"]
     assert bob["accuracy_level_1"] > bob["accuracy_level_3"]
 
 
-def test_tables_show_the_node_that_was_named(found: Findings, place: Path) -> None:
+def test_tables_summary_and_report_have_the_tree(found: Findings, place: Path) -> None:
     votes = pd.read_csv(place / "run" / "votes.csv")
     given = pd.read_csv(place / "votes.csv")
     assert sorted(votes["label"]) == sorted(given["label"])
     answers = set(found.doubtful["answer"])
-    assert answers & {"gulls", "birds", "mammals"}
-    assert not [name for name in answers if " + " in name]
+    assert answers & {"gulls", "birds", "mammals"} and not [name for name in answers if " + " in name]
     confusion = found.confusion
     assert confusion.loc[confusion["answer"] == "gulls", "count"].sum() == (given["label"] == "gulls").sum()
     assert not [text for text in found.annotators["confused"] if text.startswith(("herring -> gulls", "kitti -> gulls"))]
-
-
-def test_the_summary_tells_of_the_levels(found: Findings, place: Path) -> None:
     tree = json.loads((place / "run" / "summary.json").read_text(encoding="utf-8"))["taxonomy"]
     assert (tree["levels"], tree["nodes"], tree["sure"]) == (3, 8, 0.8)
     assert tree["coarse_answers"] == pd.read_csv(place / "votes.csv")["label"].isin({"gulls", "birds", "mammals"}).sum()
     assert tree["accuracy_per_level"] == sorted(tree["accuracy_per_level"], reverse=True)
     assert sum(tree["rolled_up"].values()) == ITEMS
     assert any("of the answers name the right branch, and" in line for line in found.summary)
-
-
-def test_the_report_has_the_tree(found: Findings, place: Path) -> None:
     data = json.loads((place / "run" / "report.json").read_text(encoding="utf-8"))["taxonomy"]
     rows = {row["name"]: row for row in data["nodes"]}
     given = pd.read_csv(place / "votes.csv")["label"].value_counts()
@@ -146,29 +126,38 @@ def test_the_report_has_the_tree(found: Findings, place: Path) -> None:
     assert link("doubtful", result=first["result"], answer=first["answer"]).replace("&", "&amp;") in page
 
 
-def test_update_reads_the_same_answers_and_remembers(found: Findings, place: Path) -> None:
+def test_updates_predictions_and_a_coarse_truth(found: Findings, place: Path, tmp_path: Path) -> None:
     again = update(place / "run", place / "more.csv", out=place / "run2")
     data = again.trained.plan.data
-    assert data.sure == 0.8
-    assert again.result.votes.taxonomy == TREE
+    assert data.sure == 0.8 and again.result.votes.taxonomy == TREE
     before, after = (answers_of(one.result.votes) for one in (found, again))
     assert {key: value for key, value in after.items() if key[1] != "dan"} == before
-    assert after["i01", "dan"] == {"herring", "kitti"}
-    assert "rolled_up" in again.labels
+    assert after["i01", "dan"] == {"herring", "kitti"} and "rolled_up" in again.labels
     assert match_votes(data).votes.taxonomy == TREE
+    model = pals.load_model(place / "run", device="cpu")
+    assert model.about.taxonomy == TREE and model.about.sure == 0.8
+    by_default, surer = (
+        pals.predict_folder(place / "run", place / "features.npy", device="cpu", sure=sure) for sure in (None, 0.99)
+    )
+    assert (by_default["rolled_up_probability"].dropna() > 0.8).all()
+    assert (surer["rolled_up_probability"].dropna() > 0.99).all()
+    certain = by_default["confidence"] > 0.8
+    assert (by_default["rolled_up"] == by_default["label"]).tolist() == certain.tolist()
+    votes = found.result.votes
+    (tmp_path / "truth.csv").write_text("item,label\ni00,herring\ni01,gulls\ni02,tern\n", encoding="utf-8")
+    known = read_truth(tmp_path / "truth.csv", votes)
+    assert [votes.items[row] for row in known.row_G] == ["i00", "i02"] and known.truth.label_N.tolist() == [0, 2]
 
 
 def test_why_to_look_at_an_item_with_a_coarse_answer() -> None:
     """Who says "gulls" of a kittiwake says nothing else, and makes no tie."""
     for said, reason in (
-        ({"gulls": 1}, "only coarser answers allow kitti"),
-        ({"tern": 1}, "nobody said kitti"),
+        ({"gulls": 1}, "only coarser answers allow kitti"), ({"tern": 1}, "nobody said kitti"),
         ({"kitti": 2, "gulls": 1}, "the least sure of those that are agreed on"),
         ({"kitti": 1, "gulls": 1, "birds": 1}, "the least sure of those that are agreed on"),
-        ({"kitti": 1, "gulls": 1, "tern": 1}, "1 of 3 said something else"),
-        ({"kitti": 1, "tern": 1}, "a tie"),
+        ({"kitti": 1, "gulls": 1, "tern": 1}, "1 of 3 said something else"), ({"kitti": 1, "tern": 1}, "a tie"),
         ({"herring": 2, "kitti": 1, "gulls": 1}, "against what most said"),
-    ):
+    ):  # fmt: skip
         answers = [ItemAnswer("", (name,)) for name, count in said.items() for _ in range(count)]
         assert queue_reason("kitti", 0.8, answers, None, TREE.below) == reason, said
 
@@ -207,10 +196,8 @@ def test_a_new_class_is_a_root_or_where_a_new_tree_has_it(found: Findings, place
     )
     assert placed.result.votes.taxonomy == tree
     assert (placed.labels.set_index("item").loc[["i02", "i07"], ["label", "status"]] == ["auk", "gold"]).all().all()
-    with pytest.raises(InputError, match="--add-class gulls: this is a branch of the taxonomy"):
-        update(found.folder, add_class="gulls", items=items, out=tmp_path / "no")
-    with pytest.raises(InputError, match="--add-class tern: a class of this name already exists"):
-        update(found.folder, add_class="tern", items=items, out=tmp_path / "no")
+    for name, words in (("gulls", "this is a branch of the taxonomy"), ("tern", "a class of this name already exists")):
+        refused(f"--add-class {name}: {words}", update, found.folder, add_class=name, items=items, out=tmp_path / "no")
 
 
 def _written(path: Path, text: str) -> Path:
@@ -225,54 +212,27 @@ def answers_of(votes: pals.Votes) -> dict[tuple[str, str], set[str]]:
     return said
 
 
-def test_predictions_are_rolled_up(found: Findings, place: Path) -> None:
-    model = pals.load_model(place / "run", device="cpu")
-    assert model.about.taxonomy == TREE
-    assert model.about.sure == 0.8
-    by_default, surer = (
-        pals.predict_folder(place / "run", place / "features.npy", device="cpu", sure=sure) for sure in (None, 0.99)
-    )
-    assert (by_default["rolled_up_probability"].dropna() > 0.8).all()
-    assert (surer["rolled_up_probability"].dropna() > 0.99).all()
-    certain = by_default["confidence"] > 0.8
-    assert (by_default["rolled_up"] == by_default["label"]).tolist() == certain.tolist()
-
-
-def test_without_a_taxonomy_there_is_none_of_this(place: Path, tmp_path: Path) -> None:
+def test_without_a_taxonomy_there_is_none_of_this_and_roots_alone_will_do(place: Path, tmp_path: Path) -> None:
     flat = pd.read_csv(place / "votes.csv").replace({"gulls": "kitti", "birds": "tern", "mammals": "grey"})
     plain = fit(None, flat, out=tmp_path / "run", **inputs(place))
-    assert plain.numbers["taxonomy"] is None
-    assert "rolled_up" not in plain.labels
+    assert plain.numbers["taxonomy"] is None and "rolled_up" not in plain.labels
     assert not [name for name in plain.annotators if name.startswith("accuracy")]
     assert not (tmp_path / "run" / "taxonomy.csv").exists()
     assert '<section id="tree"' not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    with pytest.raises(InputError, match="has no taxonomy"):
-        pals.predict_folder(tmp_path / "run", place / "features.npy", device="cpu", sure=0.9)
+    refused("has no taxonomy", pals.predict_folder, tmp_path / "run", place / "features.npy", device="cpu", sure=0.9)
+    options = {
+        "taxonomy": _written(tmp_path / "tree.csv", Taxonomy.from_parents(dict.fromkeys(CLASSES)).to_csv()),
+        "truth": _written(tmp_path / "truth.csv", "item,label\ni00,herring\n"),
+    }
+    roots = fit(None, flat, out=tmp_path / "roots", **options, **inputs(place))
+    assert roots.numbers["taxonomy"]["levels"] == 1
+    assert any("rolled up to a coarser one" in line for line in roots.summary)
 
 
 def test_votes_bring_their_own_tree(place: Path, tmp_path: Path) -> None:
     votes = pals.read_votes(place / "votes.csv", taxonomy=TREE)
     assert "rolled_up" in fit(None, votes, out=tmp_path / "run", **inputs(place)).labels
-    with pytest.raises(InputError, match="bring their own taxonomy"):
-        fit(None, votes, out=tmp_path / "other", taxonomy=place / "tree.csv", **inputs(place))
-
-
-def test_a_tree_of_roots_alone_will_do(place: Path, tmp_path: Path) -> None:
-    flat = pd.read_csv(place / "votes.csv").replace({"gulls": "kitti", "birds": "tern", "mammals": "grey"})
-    (tmp_path / "tree.csv").write_text(Taxonomy.from_parents(dict.fromkeys(CLASSES)).to_csv(), encoding="utf-8")
-    (tmp_path / "truth.csv").write_text("item,label\ni00,herring\n", encoding="utf-8")
-    options = {"taxonomy": tmp_path / "tree.csv", "truth": tmp_path / "truth.csv"}
-    plain = fit(None, flat, out=tmp_path / "run", **options, **inputs(place))
-    assert plain.numbers["taxonomy"]["levels"] == 1
-    assert any("rolled up to a coarser one" in line for line in plain.summary)
-
-
-def test_a_coarse_truth_grades_no_class(found: Findings, tmp_path: Path) -> None:
-    votes = found.result.votes
-    (tmp_path / "truth.csv").write_text("item,label\ni00,herring\ni01,gulls\ni02,tern\n", encoding="utf-8")
-    known = read_truth(tmp_path / "truth.csv", votes)
-    assert [votes.items[row] for row in known.row_G] == ["i00", "i02"]
-    assert known.truth.label_N.tolist() == [0, 2]
+    refused("bring their own taxonomy", fit, None, votes, out=tmp_path / "other", taxonomy=place / "tree.csv", **inputs(place))
 
 
 def test_the_commands(found: Findings, place: Path, tmp_path: Path) -> None:
@@ -290,17 +250,15 @@ def test_the_commands(found: Findings, place: Path, tmp_path: Path) -> None:
     assert pd.read_csv(tmp_path / "run2" / "labels.csv")["rolled_up_probability"].min() > 0.7
 
 
-@pytest.mark.parametrize(
-    ("tree", "message"),
-    [
+def test_bad_trees_stop_the_fit(place: Path, tmp_path: Path) -> None:
+    for tree, message in (
         ("label,parent\na,b\n", "row 2: Unknown parent 'b'"),
         (TREE.to_csv().replace("kitti", "kittiwake"), "Unknown label 'kitti': did you mean 'kittiwake'"),
-    ],
-)
-def test_bad_trees_stop_the_fit(tree: str, message: str, place: Path, tmp_path: Path) -> None:
-    (tmp_path / "tree.csv").write_text(tree, encoding="utf-8")
-    with pytest.raises(InputError, match=message):
-        fit(None, place / "votes.csv", out=tmp_path / "run", taxonomy=tmp_path / "tree.csv", **inputs(place))
+    ):
+        options = {"taxonomy": _written(tmp_path / "tree.csv", tree), **inputs(place)}
+        refused(message, fit, None, place / "votes.csv", out=tmp_path / "run", **options)
+    options = {"no_images": True, "settings": {"data": {"sure": 0.8}}}
+    refused(r"sure = 0.8: .* --taxonomy", fit, None, place / "votes.csv", out=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
 
 
@@ -317,18 +275,7 @@ def with_tree(data: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]
     return {**data, "taxonomy": tree}
 
 
-def test_no_name_of_a_node_is_ever_run() -> None:
+def test_no_name_of_a_node_is_ever_run_and_any_tree_is_drawn() -> None:
     page = render(with_tree(report(4), HOSTILE))
-    assert "<script>alert" not in page
-    assert "<img src=x" not in page
-    assert page.count("<details") == len(HOSTILE) - 1
-
-
-def test_a_report_of_any_tree_is_drawn() -> None:
-    deep = tuple(f"n{number}" for number in range(400))
-    assert "n399" in render(with_tree(report(4), deep))
-
-
-def test_sure_without_a_tree_is_refused(place: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"sure = 0.8: there is no taxonomy to roll labels up in\. Name one with --taxonomy"):
-        fit(None, place / "votes.csv", out=tmp_path / "run", no_images=True, settings={"data": {"sure": 0.8}})
+    assert "<script>alert" not in page and "<img src=x" not in page and page.count("<details") == len(HOSTILE) - 1
+    assert "n399" in render(with_tree(report(4), tuple(f"n{number}" for number in range(400))))

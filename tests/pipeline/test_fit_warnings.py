@@ -46,37 +46,9 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     return fitted(tmp_path_factory.mktemp("bad"), informative=False, clicker=True, look=0.6)
 
 
-def test_a_good_run_warns_of_nothing(good: Findings) -> None:
+def test_a_good_run_warns_of_nothing_until_classes_leave_the_numbers_of_the_answers(good: Findings) -> None:
     assert poor_classifier(good) == mixed_up_items(good) == moved_classes(good) == suspected_annotators(good) == []
     assert report_data(good)["warnings"] == [] and good.numbers["flags"] == {}
-
-
-def test_a_classifier_that_hardly_knows_more_than_chance(bad: Findings) -> None:
-    assert bad.held_out  # it has some weight
-    (sentence,) = poor_classifier(bad)
-    assert sentence.startswith("The classifier is weak") and sentence in bad.summary
-    assert sentence in report_data(bad)["warnings"]
-
-
-def test_answers_that_belong_to_other_items(tmp_path: Path) -> None:
-    """The first forty items have the vectors of one another."""
-    found = fitted(tmp_path, look=0.95, mixed_up=40)
-    (sentence,) = mixed_up_items(found)
-    share, items = re.search(r"about (\d+)% have answers .* Check these first: (.*)\. The estimate", sentence).groups()  # type: ignore[union-attr]
-    assert 8 <= int(share) <= 20
-    assert all(int(item) < 40 for item in items.split(", "))
-    assert sentence in found.summary and sentence in report_data(found)["warnings"]
-
-
-def test_a_clicker_is_named_with_evidence(bad: Findings) -> None:
-    (sentence,) = suspected_annotators(bad)
-    assert re.match(r"dan may be answering without looking: repeated the previous answer 9\d% of 239 times", sentence)
-    assert bad.numbers["flags"] == {"dan": ["repeats", "chance"]}
-    assert bad.annotators["annotator"][0] == "dan"
-
-
-def test_classes_that_left_the_numbers_of_the_answers(good: Findings) -> None:
-    """All of c is taken for b."""
     posterior_NC = good.result.posterior_NC.copy()
     posterior_NC[:, 1] += posterior_NC[:, 2]
     posterior_NC[:, 2] = 0
@@ -87,16 +59,31 @@ def test_classes_that_left_the_numbers_of_the_answers(good: Findings) -> None:
     assert sentence.endswith("Compare label and majority in labels.csv before you rely on any counts.")
 
 
-def test_the_report_shows_items_in_the_order_of_the_queue(bad: Findings) -> None:
+def test_a_weak_classifier_and_a_clicker_are_named(bad: Findings) -> None:
+    assert bad.held_out  # it has some weight
+    (sentence,) = poor_classifier(bad)
+    assert sentence.startswith("The classifier is weak") and sentence in bad.summary
+    assert sentence in report_data(bad)["warnings"]
+    (sentence,) = suspected_annotators(bad)
+    assert re.match(r"dan may be answering without looking: repeated the previous answer 9\d% of 239 times", sentence)
+    assert bad.numbers["flags"] == {"dan": ["repeats", "chance"]} and bad.annotators["annotator"][0] == "dan"
+
+
+def test_answers_that_belong_to_other_items(tmp_path: Path) -> None:
+    """The first forty items have the vectors of one another."""
+    found = fitted(tmp_path, look=0.95, mixed_up=40)
+    (sentence,) = mixed_up_items(found)
+    share, items = re.search(r"about (\d+)% have answers .* Check these first: (.*)\. The estimate", sentence).groups()  # type: ignore[union-attr]
+    assert 8 <= int(share) <= 20 and all(int(item) < 40 for item in items.split(", "))
+    assert sentence in found.summary and sentence in report_data(found)["warnings"]
+
+
+def test_the_report_shows_items_in_the_order_of_the_queue_and_no_number_three_times(bad: Findings) -> None:
     shown = [entry["item"] for entry in report_data(bad)["gallery"]]
     assert shown == [item for item in relabel_queue(bad.folder, top=ITEMS)["item"] if item in set(shown)]
     labels = bad.labels.set_index("item")["status"]
     assert set(shown) <= set(labels.index[labels.isin(["corrected", "unsure"])]) | set(bad.doubtful["item"])
     assert gallery_rows(bad.labels[bad.labels["status"] == "agreed"].head(1).reset_index(), bad.doubtful.head(0)) == []
-
-
-def test_no_number_stands_on_the_page_three_times(bad: Findings) -> None:
-    """Of the shares and counts at the top: large, or as a chart, or in a sentence, but not in all of them."""
     words = re.sub(r"<(script|style|svg).*?</\1>", " ", render(report_data(bad)), flags=re.S)
     overview = re.sub(r"<[^>]*>", " ", words.partition('id="overview"')[2].partition("</section>")[0])
     overview = overview.replace(str(bad.folder.parent), "")  # whose name may hold any number

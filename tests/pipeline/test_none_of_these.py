@@ -14,6 +14,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from _crowd import votes_of
+from _refused import refused
 from pals.cli import app
 from pals.pipeline import Findings, fit, update
 from pals.pipeline.new_class import add_classes
@@ -22,7 +23,6 @@ from pals.relabel.relabel_queue import relabel_queue
 from pals.report.data import none_of_these_groups
 from pals.report.render import render
 from pals.util.config import read_yaml
-from pals.util.errors import InputError
 from pals.util.files import read_json
 
 ITEMS, HIDDEN, LISTED = 400, 3, 24
@@ -49,13 +49,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
 @pytest.fixture(scope="module")
 def found(digits: tuple[Path, np.ndarray]) -> Findings:
     folder, _ = digits
-    return fit(
-        folder / "images",
-        folder / "votes.csv",
-        out=folder / "run",
-        encoder="patches",
-        settings={"data": {"size": 16, "mirror": False}, "engine": {"device": "cpu"}, "files": {"cache": folder / "cache"}},
-    )
+    settings = {"data": {"size": 16, "mirror": False}, "engine": {"device": "cpu"}, "files": {"cache": folder / "cache"}}
+    return fit(folder / "images", folder / "votes.csv", out=folder / "run", encoder="patches", settings=settings)
 
 
 def is_hidden(names: list[str], label_N: np.ndarray) -> np.ndarray:
@@ -63,7 +58,7 @@ def is_hidden(names: list[str], label_N: np.ndarray) -> np.ndarray:
     return hidden_N
 
 
-def test_they_are_flagged_listed_and_told(found: Findings, digits: tuple[Path, np.ndarray]) -> None:
+def test_they_are_flagged_listed_and_told_in_the_report(found: Findings, digits: tuple[Path, np.ndarray]) -> None:
     table = pd.read_csv(found.folder / "labels.csv")
     flagged = table["status"] == "none-of-these"
     hidden_N = is_hidden(table["item"].tolist(), digits[1])
@@ -77,6 +72,10 @@ def test_they_are_flagged_listed_and_told(found: Findings, digits: tuple[Path, n
     assert any(f"`pals update {found.folder} --add-class NAME --items " in line for line in found.summary)
     shown = read_json(found.folder / "report.json")["summary"]  # the page has the command where the group is
     assert any("like none of the classes, in " in line for line in shown) and not any("`" in line for line in shown)
+    page = (found.folder / "report.html").read_text(encoding="utf-8")
+    first = (found.folder / "none_of_these" / "group-1.txt").read_text().split()
+    assert 'id="none-of-these"' in page and "none_of_these/group-1.txt" in page
+    assert f'data-item="{first[0]}"' in page and f"Group 1: {len(first)} items" in page
 
 
 def test_a_dispute_about_a_class_is_no_new_one(found: Findings) -> None:
@@ -103,14 +102,6 @@ def test_a_dispute_about_a_class_is_no_new_one(found: Findings) -> None:
     assert not any("group-1.txt" in line for line in lines) and "RUN/none_of_these/group-1.txt" not in page
 
 
-def test_the_report_shows_them(found: Findings) -> None:
-    page = (found.folder / "report.html").read_text(encoding="utf-8")
-    first = (found.folder / "none_of_these" / "group-1.txt").read_text().split()
-    assert 'id="none-of-these"' in page and "none_of_these/group-1.txt" in page
-    assert f'data-item="{first[0]}"' in page
-    assert f"Group 1: {len(first)} items" in page
-
-
 def test_a_group_becomes_a_class(found: Findings, digits: tuple[Path, np.ndarray], tmp_path: Path) -> None:
     """Only some of its items are listed; others get it by what they look like."""
     folder, label_N = digits
@@ -132,55 +123,39 @@ def test_a_group_becomes_a_class(found: Findings, digits: tuple[Path, np.ndarray
     assert named_N[hidden_N].mean() > 0.1 and named_N[~hidden_N].mean() < 0.02
     assert (found.folder / "labels.csv").read_text().count("d3") == 0  # the old run stays as it is
     (tmp_path / "more.csv").write_text(f"item,annotator,label\n{others.index[0]},eve,d3\n")
-    again = update(
-        tmp_path / "new", tmp_path / "more.csv", out=tmp_path / "again", settings={"files": {"cache": folder / "cache"}}
-    )
+    settings = {"files": {"cache": folder / "cache"}}
+    again = update(tmp_path / "new", tmp_path / "more.csv", out=tmp_path / "again", settings=settings)
     assert "d3" in again.result.votes.class_names and read_yaml(again.folder / "config.yaml")["data"]["added"] == {}
     assert (again.labels.set_index("item").loc[listed, "status"] == "gold").all()
 
 
 @pytest.mark.parametrize(
     ("name", "listed", "message"),
-    [
-        ("d4", "001.png", "a class of this name already exists"),
-        ("d3", "001.png\n\nnobody.png", r"line 3: 'nobody.png' is not an item of the run"),
-        ("d3", "\n", "names no items"),
-        ("d3", None, "list.txt does not exist. Give a text file"),
-        (" ", "001.png", "needs a name"),
-        ("Dont know", "001.png", 'this means "don.t know". Choose another name'),
-    ],
-)
+    [("d4", "001.png", "a class of this name already exists"),
+     ("d3", "001.png\n\nnobody.png", r"line 3: 'nobody.png' is not an item of the run"),
+     ("d3", "\n", "names no items"), ("d3", None, "list.txt does not exist. Give a text file"),
+     (" ", "001.png", "needs a name"),
+     ("Dont know", "001.png", 'this means "don.t know". Choose another name')],
+)  # fmt: skip
 def test_bad_lists(found: Findings, tmp_path: Path, name: str, listed: str | None, message: str) -> None:
     if listed is not None:
         (tmp_path / "list.txt").write_text(listed)
-    with pytest.raises(InputError, match=message):
-        update(found.folder, add_class=name, items=tmp_path / "list.txt", out=tmp_path / "new")
+    refused(message, update, found.folder, add_class=name, items=tmp_path / "list.txt", out=tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
 def test_what_does_not_go_together(found: Findings, digits: tuple[Path, np.ndarray], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--add-class NAME and --items FILE together"):
-        update(found.folder, add_class="d3", out=tmp_path / "new")
-    with pytest.raises(InputError, match="Nothing to update"):
-        update(found.folder, out=tmp_path / "new")
+    refused("--add-class NAME and --items FILE together", update, found.folder, add_class="d3", out=tmp_path / "new")
+    refused("Nothing to update", update, found.folder, out=tmp_path / "new")
     folder, _ = digits
-    trained = fit(
-        folder / "images",
-        folder / "votes.csv",
-        out=tmp_path / "cnn",
-        method="soft-votes",
-        settings={
-            "network": {"name": "small-cnn"},
-            "data": {"size": 8, "folds": 0},
-            "train": {"epochs": 1},
-            "engine": {"device": "cpu"},
-            "files": {"cache": folder / "cache"},
-        },
-    )
+    settings = {"network": {"name": "small-cnn"}, "data": {"size": 8, "folds": 0}, "train": {"epochs": 1}}
+    settings |= {"engine": {"device": "cpu"}, "files": {"cache": folder / "cache"}}
+    images, votes = folder / "images", folder / "votes.csv"
+    trained = fit(images, votes, out=tmp_path / "cnn", method="soft-votes", settings=settings)
     assert trained.labels["none_of_these"].isna().all() and trained.numbers["none_of_these"] is None
     (tmp_path / "list.txt").write_text("001.png\n")
-    with pytest.raises(InputError, match=r"needs frozen features .* Fit the images with --encoder auto"):
-        update(trained.folder, add_class="d3", items=tmp_path / "list.txt", out=tmp_path / "new")
+    given = {"add_class": "d3", "items": tmp_path / "list.txt", "out": tmp_path / "new"}
+    refused("needs frozen features .* --encoder auto", update, trained.folder, **given)
 
 
 def test_a_class_that_is_odd_itself_keeps_its_answers(tmp_path: Path) -> None:

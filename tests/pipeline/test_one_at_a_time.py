@@ -65,9 +65,3 @@ def test_the_folder_is_locked_at_every_stage(
     assert answer.code == 0, answer.err
     assert seen == stages
     FolderLock(Path("runs/run")).acquire()
-
-
-def test_bad_input_leaves_no_folder(data: Path, pals: Pals) -> None:
-    (data / "votes.csv").write_text("item,annotator,label\n0,u,a\n")
-    assert fit(pals, data).code == 2
-    assert not Path("runs").exists()

@@ -14,6 +14,7 @@ from PIL import Image
 
 import pals as library
 from _plugins import plugin_code
+from _refused import refused
 from _toy import Answer
 from pals.util.errors import InputError
 from pals.util.plugins import forget_plugins, load_plugin
@@ -56,17 +57,21 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_it_is_listed(pals: Command, plugin: Path) -> None:
+def test_it_is_listed_and_the_python_doors_take_it(pals: Command, plugin: Path, photos: Path) -> None:
     facts = {fact["name"]: fact for fact in json.loads(pals("encoders", "--json", "--plugin", plugin).out)}
     assert facts["edges"]["ready"] and facts["edges"]["input"] == 64 and facts["edges"]["features"] == 128
     assert "edges" in pals("encoders", "--plugin", plugin).out
+    load_plugin(plugin)
+    names = sorted(map(str, photos.iterdir()))
+    label_N = [int(Path(name).stem) % 2 for name in names]
+    model = library.PALSClassifier(encoder="edges", epochs=5, random_state=0).fit(names, label_N)
+    assert model.score(names, label_N) > 0.9
 
 
 @pytest.mark.slow
 def test_fit_predict_and_export_take_it(pals: Command, plugin: Path, photos: Path, tmp_path: Path) -> None:
     common = ("--plugin", plugin, "--device", "cpu")
-    answer = pals("fit", photos, tmp_path / "answers.csv", "--encoder", "edges", "--out", "run", *common)
-    assert answer.code == 0, answer.err
+    answer = pals("fit", photos, tmp_path / "answers.csv", "--encoder", "edges", "--out", "run", *common, code=0)
     assert "36 images at 64 px" in " ".join((answer.out + answer.err).split())
     again = pals("fit", photos, tmp_path / "answers.csv", "--encoder", "edges", "--out", "other", *common)
     assert "All 36 images were encoded earlier" in again.out + again.err
@@ -79,62 +84,35 @@ def test_fit_predict_and_export_take_it(pals: Command, plugin: Path, photos: Pat
     assert answer.code != 0 and "edges" in answer.err and "--plugin" in answer.err and "Traceback" not in answer.err
 
 
-def test_the_python_doors_take_it(plugin: Path, photos: Path) -> None:
-    load_plugin(plugin)
-    names = sorted(map(str, photos.iterdir()))
-    label_N = [int(Path(name).stem) % 2 for name in names]
-    model = library.PALSClassifier(encoder="edges", epochs=5, random_state=0).fit(names, label_N)
-    assert model.score(names, label_N) > 0.9
-
-
 def register(**changes: object) -> library.KnownEncoder:
     entry = {"name": "mine", "about": "", "size": 32, "features": 4, "licence": "", **changes}
     library.ENCODERS["mine"] = library.KnownEncoder(**entry)  # type: ignore[arg-type]
     return library.ENCODERS["mine"]
 
 
-def test_weights_in_a_file(tmp_path: Path) -> None:
-    network = build_network("small-cnn", (3, 32, 32), 5)
-    path = tmp_path / "mine.pth"
+def test_weights_in_a_file(pals: Command, tmp_path: Path) -> None:
+    network, path = build_network("small-cnn", (3, 32, 32), 5), tmp_path / "mine.pth"
     torch.save(network.state_dict(), path)
+    content = path.read_bytes()
     library.NETWORKS["mine"] = lambda shape, classes: build_network("small-cnn", shape, classes)
-    register(file=str(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    register(file=str(path), sha256=hashlib.sha256(content).hexdigest())
     found = find_encoder("mine").network.state_dict()
     kept = {name: value for name, value in network.state_dict().items() if not name.startswith("classifier.")}
     assert all(torch.equal(found[name], value) for name, value in kept.items())
+    path.write_bytes(content[:-1])
+    for state, text in (("damaged", r"'mine' in .*mine\.pth are damaged"), ("missing", r"mine\.pth.* does not exist")):
+        refused(text, find_encoder, "mine")
+        facts = {fact["name"]: fact["state"] for fact in json.loads(pals("encoders", "--json").out)}
+        assert facts["mine"] == state
+        path.unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (None, r"The weights file .*mine\.pth.* does not exist"),
-        (b"half", r"'mine' in .*mine\.pth are damaged: their SHA-256 is not 00"),
-    ],
-)
-def test_missing_and_damaged_weights(pals: Command, tmp_path: Path, content: bytes | None, text: str) -> None:
-    library.NETWORKS["mine"] = lambda shape, classes: build_network("small-cnn", shape, classes)
-    path = tmp_path / "mine.pth"
-    if content is not None:
-        path.write_bytes(content)
-    register(file=str(path), sha256="00")
-    with pytest.raises(InputError, match=text):
-        find_encoder("mine")
-    facts = {fact["name"]: fact["state"] for fact in json.loads(pals("encoders", "--json").out)}
-    assert facts["mine"] == ("missing" if content is None else "damaged")
-
-
-def test_what_cannot_be_an_encoder() -> None:
+def test_what_cannot_be_an_encoder_or_is_unknown() -> None:
     with pytest.raises(InputError, match=r"not a pals\.KnownEncoder of that name"):
         library.ENCODERS["mine"] = "mine.pth"  # type: ignore[assignment]
-    with pytest.raises(InputError, match="give its `size` in pixels"):
-        register(size=None)
+    refused("give its `size` in pixels", register, size=None)
     with pytest.raises(InputError, match="Two encoders are called 'patches'"):
         library.ENCODERS["patches"] = library.ENCODERS["patches"]
     register()
-    with pytest.raises(InputError, match=r"has no network: its plug-in must register NETWORKS\['mine'\]"):
-        find_encoder("mine")
-
-
-def test_an_unknown_name_says_how_to_bring_one() -> None:
-    with pytest.raises(InputError, match=r"Unknown encoder 'edges'.*--plugin FILE\.py"):
-        library.encode(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), "edges")
+    refused(r"has no network: its plug-in must register NETWORKS\['mine'\]", find_encoder, "mine")
+    refused("'edges'.*--plugin FILE", library.encode, torch.zeros(1, 3, 32, 32, dtype=torch.uint8), "edges")

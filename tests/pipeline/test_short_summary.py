@@ -22,7 +22,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Findings:
     return fit(None, pd.DataFrame(rows, columns=["item", "annotator", "label"]), out="my run", no_images=True)
 
 
-def test_the_estimate_with_its_interval(found: Findings) -> None:
+def test_the_estimate_the_last_line_and_all_sentences(found: Findings, tmp_path: Path) -> None:
     noise = replace(found.noise, labels_wrong=0.0762, low=0.0571, high=0.0968)
     assert (
         "About 7.6% of the labels are still wrong (5.7 to 9.7), not counting"
@@ -30,6 +30,11 @@ def test_the_estimate_with_its_interval(found: Findings) -> None:
     )
     noise = replace(found.noise, labels_wrong=0.0762, low=0.021, high=0.196, earlier=(0.104, 0.05, 0.2))
     assert "About 8% of the labels are still wrong (2 to 20), 10% before" in short_summary(replace(found, noise=noise), 1)[0]
+    *_, files, following = short_summary(found, 75)
+    assert files == f"Wrote my run in 75 s; open {Path('my run/report.html')}" and following == "Next: pals review 'my run'"
+    assert read_json(tmp_path / "my run/summary.json")["sentences"] == found.summary
+    pd.DataFrame({"item": range(9), "annotator": "di", "label": "x"}).to_csv("more.csv", index=False)
+    assert "before the update" in short_summary(update("my run", "more.csv"), 1)[0]
 
 
 @pytest.mark.parametrize(("items", "right", "majority"), [(1000, "84.9%", "76.6%"), (100, "85%", "77%")])
@@ -46,14 +51,3 @@ def test_warnings_are_marked_and_few(found: Findings, count: int) -> None:
     assert ("in the report" in "".join(marked)) == (count > 4)
     if count == 5:
         assert marked[-1].startswith("Warning: 2 more")
-
-
-def test_the_last_line_is_the_next_command(found: Findings) -> None:
-    *_, files, following = short_summary(found, 75)
-    assert files == f"Wrote my run in 75 s; open {Path('my run/report.html')}" and following == "Next: pals review 'my run'"
-
-
-def test_all_sentences_are_in_the_folder(found: Findings, tmp_path: Path) -> None:
-    assert read_json(tmp_path / "my run/summary.json")["sentences"] == found.summary
-    pd.DataFrame({"item": range(9), "annotator": "di", "label": "x"}).to_csv("more.csv", index=False)
-    assert "before the update" in short_summary(update("my run", "more.csv"), 1)[0]

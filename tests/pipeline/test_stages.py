@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from _pictures import make_pictures
+from _refused import refused
 from _slow import rest_slow
 from pals.crowd import STATUS
 from pals.labels.taxonomy import Taxonomy
@@ -40,23 +41,13 @@ from pals.runs.run import Run
 from pals.runs.run_config import VotesConfig
 from pals.training.extract import encode as encode_pictures
 from pals.util.config import build
-from pals.util.errors import InputError
 from pals.util.files import read_json, write_json
 from pals.vision.pretrained import Encoder
 
 COLUMNS = {"item": "picture", "annotator": "who", "label": "class"}
 TABLES = (
-    "labels.csv",
-    "doubtful.csv",
-    "annotators.csv",
-    "confusion.csv",
-    "classes.csv",
-    "agreement.csv",
-    "next.csv",
-    "second-look.npz",
-    "standing.npz",
-    "votes.csv",
-    "model.safetensors",
+    *("labels.csv", "doubtful.csv", "annotators.csv", "confusion.csv", "classes.csv", "agreement.csv", "next.csv"),
+    *("second-look.npz", "standing.npz", "votes.csv", "model.safetensors"),
 )
 
 
@@ -67,13 +58,8 @@ def folder(tmp_path: Path) -> Path:
 
 def settings(folder: Path, **changes: Mapping[str, Any]) -> dict[str, Any]:
     data = {"images": str(folder / "images"), "votes": (str(folder / "votes.csv"),), "size": 16, "columns": COLUMNS}
-    given: dict[str, Any] = {
-        "data": data,
-        "network": {"name": "patches"},
-        "train": {"epochs": 3},
-        "method": {"neighbors": 5},
-        "engine": {"device": "cpu"},
-    }
+    given: dict[str, Any] = {"data": data, "network": {"name": "patches"}, "train": {"epochs": 3}}
+    given |= {"method": {"neighbors": 5}, "engine": {"device": "cpu"}}
     return {**given, **{name: {**given[name], **values} for name, values in changes.items()}}
 
 
@@ -163,11 +149,7 @@ def test_settings_and_answers_are_looked_at_once(folder: Path, monkeypatch: pyte
     monkeypatch.setattr(em, "choose_strength", lambda answers: strengths.append(1) or choosing(answers))
     fitted(folder, data={"folds": 2, "fold_epochs": 1})
     assert built.count(VotesConfig) == 2  # what is given, and what the folder then holds
-    assert asked == [False, True]
-    assert len(strengths) == 1
-
-
-# ---- features on disk
+    assert asked == [False, True] and len(strengths) == 1
 
 
 @pytest.fixture
@@ -189,13 +171,11 @@ def test_a_run_that_was_stopped_goes_on_with_the_features_it_has(folder: Path, e
     assert encoder_calls == [30]
     with pytest.raises(StoppedError):
         fitted(folder, "run", Stopping(2))
-    assert encoder_calls == [30, 30]
-    assert not (folder.parent / "run" / "summary.json").exists()
+    assert encoder_calls == [30, 30] and not (folder.parent / "run" / "summary.json").exists()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pals.runs.extractor.learn_patches", lambda *_: pytest.fail("patches are cut again"))
         fitted(folder, "run")
-    assert encoder_calls == [30, 30]
-    assert contents(folder.parent / "run") == contents(folder.parent / "whole")
+    assert encoder_calls == [30, 30] and contents(folder.parent / "run") == contents(folder.parent / "whole")
 
 
 def test_the_responses_to_patches_are_kept_while_there_is_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,48 +185,38 @@ def test_the_responses_to_patches_are_kept_while_there_is_room(folder: Path, mon
     assert roomy.responses_ND is not None and roomy.responses_ND.shape == (30, 9216)
     monkeypatch.setattr("pals.pipeline.stages.patches.MAX_RESPONSE_BYTES", 30 * 9216 * 4 - 1)
     narrow = encode(load(planned(folder, "narrow")))
-    assert narrow.responses_ND is None
-    assert torch.allclose(narrow.inputs, roomy.inputs, atol=1e-5)
+    assert narrow.responses_ND is None and torch.allclose(narrow.inputs, roomy.inputs, atol=1e-5)
     again = encode(load(planned(folder, "roomy")))
     assert again.responses_ND is not None and again.responses_ND.equal(roomy.responses_ND)
     assert again.inputs.equal(roomy.inputs)
 
 
 def damage(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-40] ^= 1
-    path.write_bytes(data)
+    path.write_bytes(path.read_bytes()[:-40] + bytes(40))
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:1000])
-
-
-@pytest.mark.parametrize("spoil", rest_slow(1, [damage, cut, Path.unlink]))
+@pytest.mark.parametrize("spoil", rest_slow(1, [damage, lambda path: path.write_bytes(path.read_bytes()[:1000]), Path.unlink]))
 def test_features_that_are_damaged_or_gone_are_made_again(spoil: Any, folder: Path, encoder_calls: list[int]) -> None:
     first = encode(load(planned(folder)))
     spoil(folder.parent / "run" / features_file.RUN_FEATURES_FILE)
     second = encode(load(planned(folder)))
-    assert encoder_calls == [30, 30]
-    assert second.inputs.equal(first.inputs)
+    assert encoder_calls == [30, 30] and second.inputs.equal(first.inputs)
     encode(load(planned(folder)))
     assert len(encoder_calls) == 2
 
 
 def swap(images: Path) -> None:
     """Other pictures under the same names."""
-    one, other = images / "001.png", images / "002.png"
-    mine, theirs = one.read_bytes(), other.read_bytes()
-    one.write_bytes(theirs)
-    other.write_bytes(mine)
+    mine, theirs = ((images / name).read_bytes() for name in ("001.png", "002.png"))
+    (images / "001.png").write_bytes(theirs)
+    (images / "002.png").write_bytes(mine)
 
 
 def test_other_pictures_under_the_same_names_are_refused(folder: Path) -> None:
     with pytest.raises(StoppedError):
         fitted(folder, "run", Stopping(1))
     swap(folder / "images")
-    with pytest.raises(InputError, match=r"have changed since .*run was started"):
-        fitted(folder, "run")
+    refused(r"have changed since .*run was started", fitted, folder, "run")
     swap(folder / "images")
     assert len(fitted(folder, "run").labels) == 30
 
@@ -259,8 +229,7 @@ def test_features_of_other_pictures_are_never_used(folder: Path, encoder_calls: 
     write_json(folder.parent / "run" / "run.json", about)
     swap(folder / "images")
     swapped = encode(load(planned(folder)))
-    assert len(encoder_calls) == 2
-    assert swapped.inputs.equal(encode(load(planned(folder, "fresh"))).inputs)
+    assert len(encoder_calls) == 2 and swapped.inputs.equal(encode(load(planned(folder, "fresh"))).inputs)
 
 
 @pytest.mark.parametrize("folds", [0, 2])
@@ -276,11 +245,7 @@ def test_other_vectors_under_the_same_name_are_refused(folds: int, folder: Path)
         fitted(folder, "run", Stopping(1), **changes)
     vectors[17, 3] += 1e-3
     np.save(folder / "x.npy", vectors)
-    with pytest.raises(InputError, match="have changed since"):
-        fitted(folder, "run", **changes)
-
-
-# ---- what is written
+    refused("have changed since", fitted, folder, "run", **changes)
 
 
 SUMMARY = {
@@ -306,31 +271,12 @@ def test_the_summary_has_one_schema(folds: int, folder: Path) -> None:
     found = fitted(folder, "run", Looking(), data={"folds": folds, "fold_epochs": 1}, network=network)
     assert seen == [False] * (folds + 1)
     summary = json.loads((folder.parent / "run" / "summary.json").read_text())
-    assert summary == found.numbers
-    assert set(summary) == SUMMARY
-    assert summary["format"] == 1
-    assert tuple(summary["status"]) == (*STATUS, "disagreement")
-    assert set(summary["training"]) == TRAINING
+    assert summary == found.numbers and set(summary) == SUMMARY and summary["format"] == 1
+    assert tuple(summary["status"]) == (*STATUS, "disagreement") and set(summary["training"]) == TRAINING
     assert summary["training"]["epochs"] == 3
     assert set(summary["held_out"]) == ({"covering", "approximate"} if folds else set())
     page = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
     assert all(f"`{key}`" in page for key in SUMMARY | TRAINING)
-
-
-def test_the_report_is_written_again_without_torch(folder: Path) -> None:
-    fitted(folder, "run")
-    run = folder.parent / "run"
-    before = (run / "report.html").read_bytes()
-    (run / "report.html").unlink()
-    code = (
-        f"import sys; from pathlib import Path; from pals.report.render import write_report; "
-        f"write_report(Path({str(run)!r})); sys.exit('torch' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-    assert (run / "report.html").read_bytes() == before
-
-
-# ---- what a user is told
 
 
 @pytest.mark.slow
@@ -351,9 +297,6 @@ def test_what_is_said_on_the_way(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     resumed = Counted()
     fitted(folder, "other", resumed)
     assert any(re.search(r"Resuming \(a full run takes about \d+ s\)\.", line) for line in resumed.lines)
-
-
-# ---- mirror images
 
 
 @pytest.mark.parametrize("network", ["small-cnn", "patches"])
@@ -384,15 +327,12 @@ def test_left_and_right_can_be_told_apart(network: str, folder: Path) -> None:
         assert (turned > 0) == mirror
 
 
-def test_no_second_look_at_a_mirror_image(folder: Path) -> None:
+def test_no_second_look_at_a_mirror_image_and_a_saved_model_without(folder: Path) -> None:
     changes: dict[str, Any] = {"network": {"name": "small-cnn"}, "train": {"epochs": 1}}
     for mirror in (True, False):
         encoded = encode(load(planned(folder, f"run-{mirror}", data={"mirror": mirror, "folds": 0}, **changes)))
         made = run_all(encoded, Monitor())
         assert made.logits_NC.equal(made.output.logits) != mirror
-
-
-def test_the_saved_model_of_unmirrored_patches_predicts_with_them(folder: Path) -> None:
     found = fitted(folder, "run", data={"mirror": False})
     model = Model.load(folder.parent / "run", "cpu")
     assert model.about.encoder is not None and model.about.encoder.network == "patches-no-mirror"
@@ -400,21 +340,25 @@ def test_the_saved_model_of_unmirrored_patches_predicts_with_them(folder: Path) 
     assert torch.allclose(model.outputs(images).features, found.trained.features_ND, atol=1e-4)
 
 
-# ---- what is chosen
-
-
-@pytest.mark.parametrize(
-    ("facts", "given", "every"),
-    [
+def test_the_report_is_written_again_and_large_networks_are_saved_seldom(folder: Path) -> None:
+    """On a GPU a checkpoint takes up to a third of the time of an epoch."""
+    for facts, given, every in (
         (Facts(5000, 10, 32, True), {}, 10),
         (Facts(5000, 10, 400, True), {"network": {"weights": "x.pt"}}, 10),
         (Facts(5000, 10, 32, False), {"network": {"name": "patches"}}, None),
         (Facts(5000, 10, 32, True), {"train": {"checkpoint_every": 3}}, 3),
-    ],
-)
-def test_large_networks_are_not_saved_after_every_epoch(facts: Facts, given: dict[str, Any], every: int | None) -> None:
-    """On a GPU a checkpoint takes up to a third of the time of an epoch."""
-    assert choose(given, facts)[0].get("train", {}).get("checkpoint_every") == every
+    ):
+        assert choose(given, facts)[0].get("train", {}).get("checkpoint_every") == every
+    fitted(folder, "run")
+    run = folder.parent / "run"
+    before = (run / "report.html").read_bytes()
+    (run / "report.html").unlink()
+    code = (
+        f"import sys; from pathlib import Path; from pals.report.render import write_report; "
+        f"write_report(Path({str(run)!r})); sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert (run / "report.html").read_bytes() == before
 
 
 def test_each_estimate_and_table_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

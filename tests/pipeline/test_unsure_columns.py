@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from _crowd import answered_digits, votes_of
+from _refused import refused
 from pals.crowd import Result, dawid_skene, rank_doubts
 from pals.pipeline import Findings, fit, update
 from pals.pipeline.stages.read_answers import match_votes
@@ -20,7 +21,6 @@ from pals.relabel.relabel_queue import relabel_queue
 from pals.report import sections
 from pals.report.data import answers_of
 from pals.runs.run_config import VotesConfig
-from pals.util.errors import InputError
 
 ITEMS = 120
 
@@ -40,18 +40,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     return fit(None, pd.concat([answers, dan]), features=folder / "x.npy", out=folder / "run", settings=settings)
 
 
-def test_a_run_of_before_is_fitted_anew(tmp_path: Path) -> None:
+def test_runs_of_before_and_items_that_nobody_knew(tmp_path: Path) -> None:
     """It was begun without what is kept now."""
     votes = pd.DataFrame({"item": list("aabbc"), "annotator": list("xyxyx"), "label": ["ja", "nein", "ja", "ja", "don't know"]})
     fit(None, votes[:4], no_images=True, out=tmp_path / "run")
-    with pytest.raises(InputError, match=r"or choose another --out\."):
-        fit(None, votes, no_images=True, out=tmp_path / "run")
-    with pytest.raises(InputError, match=r"or choose another --out\.$"):
-        fit(None, votes[:3], no_images=True, out=tmp_path / "run")
-
-
-def test_items_that_nobody_knew_are_spoken_of_once(tmp_path: Path) -> None:
-    """By the file of answers and by the pictures they are the same items; a picture that no answer names counts with them."""
+    refused(r"or choose another --out\.", fit, None, votes, no_images=True, out=tmp_path / "run")
+    refused(r"or choose another --out\.$", fit, None, votes[:3], no_images=True, out=tmp_path / "run")
     for name in "abcd":
         (tmp_path / f"{name}.png").touch()
     votes = tmp_path / "votes.csv"
@@ -60,7 +54,7 @@ def test_items_that_nobody_knew_are_spoken_of_once(tmp_path: Path) -> None:
     assert matched.warnings == ("Only one annotator: ann", "2 images have no answer ('c.png', 'd.png')")
 
 
-def test_people(found: Findings) -> None:
+def test_annotators_items_sentences_and_the_run_keep_them(found: Findings) -> None:
     table = found.annotators.set_index("annotator")
     assert table.columns[:4].tolist() == ["answers", "unsure", "unsure_weight", "dont_know"]
     assert table["answers"].to_dict() == {"ann": 120, "bob": 120, "cho": 110, "dan": 0}
@@ -68,22 +62,15 @@ def test_people(found: Findings) -> None:
     assert table["dont_know"].to_dict() == pytest.approx({"ann": 0, "bob": 0, "cho": 10 / 120, "dan": 1}, abs=1e-6)
     assert table["unsure_weight"].notna().to_dict() == {"ann": True, "bob": False, "cho": False, "dan": False}
     assert 0.5 < table.loc["ann", "unsure_weight"] <= 1  # they are as good as her sure ones
-
-
-def test_items_and_sentences(found: Findings) -> None:
     labels = found.labels.set_index("item")
     columns = labels.columns.tolist()
     assert columns[columns.index("votes") + 1] == "dont_know"
     assert labels.loc["7", ["votes", "dont_know"]].tolist() == [2, 2]
-    assert labels.loc["12", ["votes", "dont_know"]].tolist() == [3, 1]
-    assert labels.loc["20", "dont_know"] == 0
+    assert labels.loc["12", ["votes", "dont_know"]].tolist() == [3, 1] and labels.loc["20", "dont_know"] == 0
     assert found.numbers["answers"] == 350 and found.measured_agreement.answers == 350
     line = next(line for line in found.summary if "unsure, worth" in line)
     assert line.startswith("30 answers are unsure, worth ")
     assert line.endswith('each, on average; annotators answered "don\'t know" 20 times, about 15 items.')
-
-
-def test_the_run_keeps_them(found: Findings) -> None:
     again = read_votes(found.folder / "votes.csv")
     assert again.summary.unsure == 30 and again.summary.unknown == 20
     page = (found.folder / "report.html").read_text(encoding="utf-8")
@@ -93,7 +80,7 @@ def test_the_run_keeps_them(found: Findings) -> None:
     assert {row["annotator"]: row["unsure"] for row in data["annotators"]}["ann"] == 0.25
 
 
-def test_an_update_takes_them_in(found: Findings, tmp_path: Path) -> None:
+def test_an_update_and_the_queue(found: Findings, tmp_path: Path) -> None:
     more = tmp_path / "more.csv"
     more.write_text("item,annotator,label\n0,cho,d3?\n1,eve,Weiß nicht\n2,bob,d3?\n")
     after = update(found.folder, more, out=tmp_path / "updated")
@@ -102,9 +89,6 @@ def test_an_update_takes_them_in(found: Findings, tmp_path: Path) -> None:
     assert table.loc["eve", "dont_know"] == 1
     votes = after.trained.loaded.votes
     assert int((~votes.sure_R).sum()) == 32
-
-
-def test_the_queue(found: Findings) -> None:
     queue = relabel_queue(found.folder, top=ITEMS).set_index("item")
     for item in ("8", "12"):
         assert "?" in queue.loc[item, "said"] and queue.loc[item, "said"].endswith(
@@ -120,22 +104,16 @@ def votes() -> Votes:
     return votes_of(rows, 2, sure=[True, False, False, True, True], unknown=[(0, 3), (0, -1), (1, 3)])
 
 
-def test_what_others_said(votes: Votes) -> None:
+def test_what_is_shown_of_an_item_with_and_without_marks(votes: Votes) -> None:
     result = Result(votes, np.array([[0.05, 0.9, 0.05], [0.0, 0.1, 0.9]]))
     table = doubtful_table(result, rank_doubts(result))
     assert table[["answer", "others"]].to_numpy().tolist() == [["c0", "c1; c1?; don't know x2"]]
-
-
-def test_what_the_page_shows_of_an_item(votes: Votes) -> None:
     said = answers_of(votes, [0])[0]
     shown = sections.answers_by_label(said)
     assert [(vote["label"] + vote["mark"], vote["voters"]) for vote in shown] == [
         ("c1", ["w0"]), ("c1?", ["w1"]), ("c0?", ["w2"]), ("don't know", ["w3", "somebody"]),
     ]  # fmt: skip
     assert sections.in_words(said)[-1].endswith("×2")
-
-
-def test_tables_without_marks_stay_as_they_are() -> None:
     votes = votes_of([(0, 0, 1), (0, 1, 1), (1, 0, 2)], 2)
     consensus = dawid_skene(votes)
     result = Result(votes, consensus.posterior_NC)

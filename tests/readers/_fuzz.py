@@ -113,8 +113,7 @@ def read(path: Path, name: str | None, encoding: str | None) -> str:
         assert len(message) <= LONGEST and "\n" not in message and message.encode(), f"{len(message)} characters: {message!r}"
         assert path.name in message or "encoding" in message, message
         return message
-    assert votes.summary.answers == votes.num_answers
-    assert str(votes.summary).encode()
+    assert votes.summary.answers == votes.num_answers and str(votes.summary).encode()
     if len(votes.class_names) > 1:
         sets = votes.to_candidates(on_empty="drop")
         assert set(sets.ids) == {votes.items[i] for i in votes.item_R[votes.weight_R > 0]}

@@ -65,43 +65,30 @@ JSON_MIN = """[
 JSON = '[{"file":"a01.jpg","label":"newt"},{"file":"a02.jpg","label":"frog"}]'
 
 Row = tuple[str, str | None, tuple[str, ...]]
-EXPECTED: dict[str, tuple[str, str, list[Row]]] = {  # format: example, name of the file, (item, annotator, labels) per answer
-    "dcic": (
-        DCIC,
-        "annotations.json",
-        [("Ponds/fold1/a01.png", "set 1", ("newt",)), ("Ponds/fold1/a01.png", "set 2", ("frog",))],
-    ),
-    "label-studio": (
-        LABEL_STUDIO,
-        "export.json",
-        [("ponds/a01.jpg", "3", ("newt",)), ("ponds/a01.jpg", "b@example.org", ("newt", "frog"))],
-    ),
-    "long": (LONG, "votes.csv", [("a01.jpg", "ann", ("newt",)), ("a01.jpg", "bob", ("frog",)), ("a02.jpg", "ann", ("frog",))]),
-    "wide": (
-        WIDE,
-        "wide.csv",
-        [
-            ("a01.jpg", "ann", ("newt",)),
-            ("a01.jpg", "bob", ("frog",)),
-            ("a02.jpg", "ann", ("frog",)),
-            ("a02.jpg", "cho", ("newt", "frog")),
-        ],
-    ),
-    "cleanlab": (
-        CLEANLAB,
-        "frame.csv",
-        [("a01.jpg", "ann", ("1",)), ("a01.jpg", "bob", ("0",)), ("a02.jpg", "ann", ("0",)), ("a02.jpg", "cho", ("0",))],
-    ),
-    "candidates": (CANDIDATES, "sets.csv", [("a01.jpg", None, ("newt", "frog")), ("a02.jpg", None, ("frog",))]),
-    "jsonl": (JSONL, "votes.jsonl", [("a01.jpg", "ann", ("newt",)), ("a01.jpg", "bob", ("newt", "frog"))]),
-    "json": (JSON, "votes.json", [("a01.jpg", None, ("newt",)), ("a02.jpg", None, ("frog",))]),
-    "peerannot": (PEERANNOT, "answers.json", [("0", "12", ("1",)), ("0", "40", ("0",)), ("1", "12", ("0",))]),
-    "cvat": (CVAT, "ann.xml", [("a01.jpg", "ann", ("newt",))]),
-    "datumaro": (DATUMARO, "default.json", [("a01", "default", ("newt",))]),
-    "coco": (COCO, "labels.json", [("a01.jpg", None, ("newt", "frog"))]),
-    "huggingface": (HUGGINGFACE, "metadata.jsonl", [("a01.jpg", "ann", ("newt",)), ("a01.jpg", "bob", ("frog",))]),
-    "zooniverse": (ZOONIVERSE, "classifications.csv", [("a01.jpg", "ann", ("Newt",))]),
+EXAMPLES = {  # format: example, name of the file, item, annotator and labels of each answer
+    "dcic": (DCIC, "annotations.json", "Ponds/fold1/a01.png:set 1:newt; Ponds/fold1/a01.png:set 2:frog"),
+    "label-studio": (LABEL_STUDIO, "export.json", "ponds/a01.jpg:3:newt; ponds/a01.jpg:b@example.org:newt,frog"),
+    "long": (LONG, "votes.csv", "a01.jpg:ann:newt; a01.jpg:bob:frog; a02.jpg:ann:frog"),
+    "wide": (WIDE, "wide.csv", "a01.jpg:ann:newt; a01.jpg:bob:frog; a02.jpg:ann:frog; a02.jpg:cho:newt,frog"),
+    "cleanlab": (CLEANLAB, "frame.csv", "a01.jpg:ann:1; a01.jpg:bob:0; a02.jpg:ann:0; a02.jpg:cho:0"),
+    "candidates": (CANDIDATES, "sets.csv", "a01.jpg::newt,frog; a02.jpg::frog"),
+    "jsonl": (JSONL, "votes.jsonl", "a01.jpg:ann:newt; a01.jpg:bob:newt,frog"),
+    "json": (JSON, "votes.json", "a01.jpg::newt; a02.jpg::frog"),
+    "peerannot": (PEERANNOT, "answers.json", "0:12:1; 0:40:0; 1:12:0"),
+    "cvat": (CVAT, "ann.xml", "a01.jpg:ann:newt"),
+    "datumaro": (DATUMARO, "default.json", "a01:default:newt"),
+    "coco": (COCO, "labels.json", "a01.jpg::newt,frog"),
+    "huggingface": (HUGGINGFACE, "metadata.jsonl", "a01.jpg:ann:newt; a01.jpg:bob:frog"),
+    "zooniverse": (ZOONIVERSE, "classifications.csv", "a01.jpg:ann:Newt"),
 }
+
+
+def _rows(text: str) -> list[Row]:
+    cells = [row.split(":") for row in text.split("; ")]
+    return [(item, annotator or None, tuple(labels.split(","))) for item, annotator, labels in cells]
+
+
+EXPECTED = {name: (content, file, _rows(text)) for name, (content, file, text) in EXAMPLES.items()}
 
 
 def answers(votes: Votes) -> list[Row]:

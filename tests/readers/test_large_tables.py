@@ -54,14 +54,10 @@ def test_any_table(tmp_path: Path, rows: list[tuple[str, ...]], weighted: bool, 
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "item,annotator,label\na,w,x\nitem,annotator,label\n",
-        "item,item,label\na,b,x\n",
-        'item,annotator,label\n"a,w,x\n',
-        "item,annotator,label\na,w,x,y\n",
-        "item,annotator,label,weight\na,w,x,heavy\n",
-    ],
-)
+    ["item,annotator,label\na,w,x\nitem,annotator,label\n", "item,item,label\na,b,x\n",
+     'item,annotator,label\n"a,w,x\n', "item,annotator,label\na,w,x,y\n",
+     "item,annotator,label,weight\na,w,x,heavy\n"],
+)  # fmt: skip
 def test_what_is_wrong_is_said_in_the_same_words(tmp_path: Path, text: str) -> None:
     path = tmp_path / "votes.csv"
     path.write_text(text)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from _reader_examples import COCO, CVAT, DCIC, JSON_MIN, LABEL_STUDIO, LONG, mat_bytes, parquet_bytes
 
+from _refused import refused
 from pals.readers import READERS, read_votes
-from pals.util.errors import InputError
 
 Write = Callable[..., Path]
 HEADER = "item,annotator,label\n"
@@ -30,7 +30,7 @@ REFUSED: dict[str, list[Case]] = {  # content, name of the file, options, what t
     "columns": [
         (HEADERLESS, "v.tsv", {}, ("the answer: Species seen?", "--label-column 'Species seen'")),
         ("image,who,top,second,percent\na,ann,newt,frog,90\n", "v.csv", {}, ("the answer: top, second?", "--label-column top")),
-        ("image,who,first,second\na,ann,90,10\n", "v.csv", {}, ("the answer: first, second?", "columns={'label': 'first'}")),
+
         ("foto,who,label\na,ann,newt\n", "v.csv", {}, ("the image's name: foto?", "--item-column foto")),
         ("foto,who,top\na,ann,newt\n", "v.csv", {}, ("'foto'", "item and label")),
         (HEADERLESS, "v.tsv", {"columns": {"label": "species"}}, ("no column 'species'", "'label'", "'when'")),
@@ -56,8 +56,6 @@ REFUSED: dict[str, list[Case]] = {  # content, name of the file, options, what t
     ],
     "rows": [
         (LONG + LONG, "v.csv", {}, ("row 5", "names of columns", "Delete that row")),
-        (LONG + "image,annotator,label\nx,ann,newt\n", "v.csv", {}, ("row 5",)),
-        (LONG + "file,who,species\nx,ann,newt\n", "v.csv", {}, ("row 5",)),
         (LONG + "Task,Worker,Label\nx,ann,newt\n", "v.csv", {}, ("row 5",)),
         ("image,ann,bob\na,newt,newt\nimage,cho,dan\nb,newt,frog\n", "v.csv", {}, ("row 3",)),
         (",ann,bob\na,1,1\n,ann,bob\nb,1,0\n", "v.csv", {}, ("row 3",)),
@@ -139,9 +137,8 @@ REFUSED: dict[str, list[Case]] = {  # content, name of the file, options, what t
 )
 def test_the_message_names_file_place_and_value(case: Case, write: Write) -> None:
     content, name, options, words = case
-    with pytest.raises(InputError) as error:
-        read_votes(write(content, name), **options)
-    message = str(error.value)
+    said = refused(".", read_votes, write(content, name), **options)
+    message = said
     names_file = "class_names" not in options and not message.startswith("Unknown")
     assert [word for word in (*words, *([name] if names_file else [])) if word not in message] == []
     assert message.endswith((".", "?", ")")) and "\n" not in message and len(message) < 900
@@ -150,59 +147,42 @@ def test_the_message_names_file_place_and_value(case: Case, write: Write) -> Non
 @pytest.mark.parametrize("content", ["", " \n\n", "\ufeff", "\x00\x00"])
 @pytest.mark.parametrize("name", [None, *READERS])
 def test_an_empty_file(content: str, name: str | None, write: Write) -> None:
-    with pytest.raises(InputError, match=r"votes.csv: the file is empty"):
-        read_votes(write(content), format=name)
+    refused(r"votes.csv: the file is empty", read_votes, write(content), format=name)
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
+def test_absent_pickled_and_closed_files_and_several_questions(
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for files, word in ((tmp_path / "gone.csv", "gone.csv does not exist"), (tmp_path, "metadata.jsonl"), ([], "No file")):
-        with pytest.raises(InputError, match=word):
-            read_votes(files)
+        refused(word, read_votes, files)
 
-
-def test_pickles_are_not_loaded(write: Write, tmp_path: Path) -> None:
     class Harm:
         def __reduce__(self) -> tuple[object, tuple[Path]]:
             return (Path.touch, (tmp_path / "harmed",))  # type: ignore[return-value]
 
     for name in ("plcifar10.pkl", "votes.csv"):
-        with pytest.raises(InputError, match=r"a pickle.* never loaded"):
-            read_votes(write(pickle.dumps(Harm()), name))
+        refused(r"a pickle.* never loaded", read_votes, write(pickle.dumps(Harm()), name))
     assert not (tmp_path / "harmed").exists()
+    votes = read_votes(write("item,label\n" + "".join(f"{i},{i}x\n" for i in range(50_000))))
+    refused("50,000 different labels", votes.to_candidates)
+    two = JSON_MIN.replace('"species":"newt"', '"species":"newt","sex":"m"')
+    path = write(two, "min.json")
+    refused(r"'species', 'sex'.*columns=\{'label'", read_votes, path)
+    assert read_votes(path, columns={"label": "sex"}).class_names == ("m",)
 
-
-def test_a_file_that_may_not_be_read(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
     path = write(LONG)
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(InputError, match=r"votes\.csv: .*Permission denied"):
-        read_votes(path)
+    refused(r"votes\.csv: .*Permission denied", read_votes, path)
 
 
 def test_one_option_for_each_file(write: Write) -> None:
     files = [write(HEADER + "a,ann,größer\n", "u.csv"), write((HEADER + "b,ann,größer\n").encode("cp1252"), "w.csv")]
     assert read_votes(files, encoding=[None, "cp1252"]).class_names == ("größer",)
-    with pytest.raises(InputError, match=r"2 files .* found 1"):
-        read_votes(files, encoding=["cp1252"])
+    refused(r"2 files .* found 1", read_votes, files, encoding=["cp1252"])
     second = write("photo,who,species\na.jpg,bob,frog\n", "second.csv")
     known = {"item": "photo", "annotator": "who", "label": "species"}
     assert read_votes([files[0], second], columns=[{}, known]).annotators == ("ann", "bob")
-    with pytest.raises(InputError, match=r"2 files .* 1 mappings"):
-        read_votes([files[0], second], columns=[known])
-
-
-def test_labels_that_are_no_labels(write: Write) -> None:
-    votes = read_votes(write("item,label\n" + "".join(f"{i},{i}x\n" for i in range(50_000))))
-    with pytest.raises(InputError, match="50,000 different labels"):
-        votes.to_candidates()
-
-
-def test_several_questions(write: Write) -> None:
-    """Of Label Studio: one must be chosen."""
-    two = JSON_MIN.replace('"species":"newt"', '"species":"newt","sex":"m"')
-    path = write(two, "min.json")
-    with pytest.raises(InputError, match=r"'species', 'sex'.*columns=\{'label'"):
-        read_votes(path)
-    assert read_votes(path, columns={"label": "sex"}).class_names == ("m",)
+    refused(r"2 files .* 1 mappings", read_votes, [files[0], second], columns=[known])

@@ -11,6 +11,7 @@ from _reader_examples import answers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from _refused import refused
 from pals.labels.taxonomy import Taxonomy
 from pals.pipeline.tables.result_tables import csv_text
 from pals.readers import Votes, read_votes
@@ -38,24 +39,18 @@ def said(votes: Votes) -> dict[tuple[str, str | None], str]:
 EXPECTED = {("a", "ann"): "gull~", ("a", "bob"): "tern", ("b", "ann"): "-", ("b", "bob"): "gull"}
 
 
-@pytest.mark.parametrize("mark", ["gull?", "gull ?", "? gull", "?gull", "gull??", "gull (?)", "gull (unsure)", "gull [Maybe]"])
-def test_marks_in_the_label(mark: str, write: Write) -> None:
-    votes = read_votes(write(f"item,annotator,label\na,ann,{mark}\na,bob,tern\nb,ann,don't know\nb,bob,gull\n"))
-    assert said(votes) == EXPECTED
-    assert votes.class_names == ("gull", "tern")
-    assert votes.summary.lines()[0].endswith(
-        '3 answers by 2 annotators on 2 items, 2 classes; 1 unsure answer; 1 time "don\'t know"'
-    )
-    assert not votes.summary.skipped
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("gull", None), ("gull (adult)", None), ("?", None), ("???", None), ("what? no", None), ("gull?", "gull"),
-     ("Larus sp. ?", "Larus sp."), ("(?)", None), ("gull (?)", "gull"), ("gull (not sure)", "gull"), ("1?", "1")],
-)  # fmt: skip
-def test_what_is_a_mark(name: str, expected: str | None) -> None:
-    assert unmarked(name) == expected
+def test_marks_in_the_label_and_signs_that_are_labels(write: Write) -> None:
+    for mark in ("gull?", "gull ?", "? gull", "?gull", "gull??", "gull (?)", "gull (unsure)", "gull [Maybe]"):
+        votes = read_votes(write(f"item,annotator,label\na,ann,{mark}\na,bob,tern\nb,ann,don't know\nb,bob,gull\n"))
+        assert said(votes) == EXPECTED and votes.class_names == ("gull", "tern"), mark
+        assert votes.summary.lines()[0].endswith('2 classes; 1 unsure answer; 1 time "don\'t know"')
+        assert not votes.summary.skipped
+    assert {name for name in ("gull", "gull (adult)", "?", "???", "what? no", "(?)") if unmarked(name)} == set()
+    marked = {"gull?": "gull", "Larus sp. ?": "Larus sp.", "gull (?)": "gull", "gull (not sure)": "gull", "1?": "1"}
+    assert {name: unmarked(name) for name in marked} == marked
+    for label in ("'", "’", "''", "!", ".", "..."):
+        votes = read_votes(write(f"item,annotator,label\na,ann,{label}\na,bob,newt\nb,ann,newt\n"))
+        assert said(votes) == {("a", "ann"): label, ("a", "bob"): "newt", ("b", "ann"): "newt"}
 
 
 @pytest.mark.parametrize(
@@ -68,32 +63,20 @@ def test_a_column_beside_the_label(column: str, write: Write) -> None:
     rows = ["a,ann,gull", "a,bob,tern", "b,ann,?", "b,bob,gull"]
     text = "\n".join(f"{row},{cell}" for row, cell in zip(["item,annotator,label", *rows], [header, *cells], strict=True))
     votes = read_votes(write(text + "\n"))
-    assert said(votes) == EXPECTED
-    assert not votes.summary.notes
+    assert said(votes) == EXPECTED and not votes.summary.notes
 
 
-def test_probabilities_are_left_alone(write: Write) -> None:
-    text = "item,annotator,label,confidence\na,ann,gull,0.4\na,bob,tern,1\n"
-    votes = read_votes(write(text))
-    assert votes.sure_R.all()
-    assert votes.summary.notes == ("Columns not read: confidence",)
-    with pytest.raises(
-        InputError, match=r"votes.csv, row 2: the column 'confidence' holds '0.4'. Write true or false, or a word"
-    ):
-        read_votes(write(text), columns={"sure": "confidence"})
-    with pytest.raises(InputError, match=r"votes.csv, row 3: the column 'sure' holds 'rather'"):
-        read_votes(write("item,annotator,label,sure\na,ann,gull,1\na,bob,tern,rather\n"))
-    with pytest.raises(InputError, match=r"v.jsonl, line 2: the column 'unsure' holds 7"):
-        read_votes(write('{"item":"a","label":"gull","unsure":true}\n{"item":"b","label":"tern","unsure":7}', "v.jsonl"))
-
-
-def test_wide_tables(write: Write) -> None:
+def test_wide_tables_json_lines_and_probabilities(write: Write) -> None:
+    path = write("item,annotator,label,confidence\na,ann,gull,0.4\na,bob,tern,1\n")
+    votes = read_votes(path)
+    assert votes.sure_R.all() and votes.summary.notes == ("Columns not read: confidence",)
+    refused(r"votes.csv, row 2: .*'confidence' holds '0.4'", read_votes, path, columns={"sure": "confidence"})
+    path = write("item,annotator,label,sure\na,ann,gull,1\na,bob,tern,rather\n")
+    refused(r"votes.csv, row 3: the column 'sure' holds 'rather'", read_votes, path)
+    path = write('{"item":"a","label":"gull","unsure":true}\n{"item":"b","label":"tern","unsure":7}', "v.jsonl")
+    refused(r"v.jsonl, line 2: the column 'unsure' holds 7", read_votes, path)
     votes = read_votes(write("item,ann,bob,confidence\na,gull?,tern,high\nb,?,gull,low\n"))
-    assert said(votes) == EXPECTED
-    assert votes.summary.notes == ("Columns not read: confidence",)
-
-
-def test_json_lines(write: Write) -> None:
+    assert said(votes) == EXPECTED and votes.summary.notes == ("Columns not read: confidence",)
     lines = [
         {"item": "a", "annotator": "ann", "label": "gull", "unsure": True},
         {"item": "a", "annotator": "bob", "label": "tern"},
@@ -125,7 +108,7 @@ def test_label_studio(mark: tuple[str, list[str]], write: Write) -> None:
     assert said(read_votes(write(json.dumps(tasks), "export.json"))) == EXPECTED
 
 
-def test_label_studio_in_rows(write: Write) -> None:
+def test_label_studio_in_rows_and_several_questions(write: Write) -> None:
     text = """image,id,species,unsure,annotator,annotation_id,lead_time
 a,1,gull,unsure,ann,1,2
 a,1,tern,,bob,2,2
@@ -135,13 +118,9 @@ b,2,gull,,bob,4,2
     assert said(read_votes(write(text))) == EXPECTED
     chosen = read_votes(write(text), columns={"label": "unsure"}, no_answer=())  # the user's word goes first
     assert chosen.class_names == ("unsure",)
-
-
-def test_several_questions_are_still_refused(write: Write) -> None:
     result = label_studio(("species", ["gull"]), ("age", ["adult"]), ("unsure", ["yes"]))
     text = json.dumps([{"data": {"image": "a.jpg"}, "annotations": [{"id": 1, "completed_by": 1, "result": result}]}])
-    with pytest.raises(InputError, match=r"several questions: 'species', 'age'\. Choose one"):
-        read_votes(write(text, "export.json"))
+    refused(r"several questions: 'species', 'age'\. Choose one", read_votes, write(text, "export.json"))
 
 
 def test_zooniverse(write: Write) -> None:
@@ -173,7 +152,6 @@ def test_attributes_of_tags(write: Write, tmp_path: Path) -> None:
     for who, images in (("ann", ann), ("bob", bob)):
         (tmp_path / f"jobs/{who}.xml").write_text(f"<annotations>{images}</annotations>")
     assert said(read_votes(tmp_path / "jobs")) == EXPECTED
-
     datumaro = {
         "categories": {"label": {"labels": [{"name": "gull"}, {"name": "tern"}]}},
         "items": [{"id": "a", "annotations": [{"type": "label", "label_id": 0, "attributes": {"sure": False}}]}],
@@ -189,10 +167,7 @@ def test_attributes_of_tags(write: Write, tmp_path: Path) -> None:
     assert said(read_votes(write(json.dumps(coco), "c.json"))) == {("a", None): "gull~|tern"}
 
 
-# ---- what is a name
-
-
-def test_a_question_mark_may_belong_to_a_name(write: Write) -> None:
+def test_a_question_mark_may_belong_to_a_name_and_what_is_written_is_read(write: Write) -> None:
     never_both = "item,annotator,label\na,ann,what?\nb,bob,gull\n"
     votes = read_votes(write(never_both))
     assert votes.class_names == ("gull", "what?") and votes.sure_R.all()
@@ -200,87 +175,12 @@ def test_a_question_mark_may_belong_to_a_name(write: Write) -> None:
     assert said(read_votes(write(never_both), class_names=["gull", "what"])) == {("a", "ann"): "what~", ("b", "bob"): "gull"}
     declared = read_votes(write("item,annotator,label\na,ann,what?\nb,bob,gull\nb,cho,gull?\n"), class_names=["gull", "what?"])
     assert said(declared) == {("a", "ann"): "what?", ("b", "bob"): "gull", ("b", "cho"): "gull~"}
-
-
-def test_one_label_with_and_without_its_mark_shows_what_marks_mean(write: Write) -> None:
     votes = read_votes(write("item,annotator,label\na,ann,otter?\nb,bob,gull\nb,cho,gull?\n"))
-    assert votes.class_names == ("gull", "otter")
-    assert said(votes)["a", "ann"] == "otter~"
-
-
-# ---- don't know
-
-
-@pytest.mark.parametrize("word", ["?", "??", "Don't know", "dont know", "Can’t tell.", "not sure", "SKIP", "don't know?"])
-def test_not_knowing_is_kept_but_is_no_vote(word: str, write: Write) -> None:
-    votes = read_votes(write(f"item,annotator,label\na,ann,newt\na,bob,{word}\nb,ann,{word}\nc,x,frog\n"))
-    assert answers(votes) == [("a", "ann", ("newt",)), ("c", "x", ("frog",))]
-    assert votes.items == ("a", "b", "c")
-    assert said(votes)["a", "bob"] == said(votes)["b", "ann"] == "-"
-    assert votes.num_answers == votes.summary.answers == 2
-    assert (votes.summary.unknown, votes.summary.skipped) == (2, ())
-    assert votes.to_candidates(on_empty="drop").ids == ("a", "c")
-    with pytest.raises(InputError, match=r"1 of 3 items have no candidate label; the first is 'b'"):
-        votes.to_candidates()
-
-
-@pytest.mark.parametrize("label", ["'", "’", "''", "!", ".", "..."])
-def test_a_sign_is_a_label(label: str, write: Write) -> None:
-    votes = read_votes(write(f"item,annotator,label\na,ann,{label}\na,bob,newt\nb,ann,newt\n"))
-    assert said(votes) == {("a", "ann"): label, ("a", "bob"): "newt", ("b", "ann"): "newt"}
-
-
-def test_a_word_for_dont_know_is_refused_as_a_class(write: Write) -> None:
-    path = write("item,annotator,label\na,ann,skip\na,bob,walk\nb,ann,run\n")
-    with pytest.raises(InputError, match=r"The class 'skip'.*--classes"):
-        read_votes(path, class_names=["walk", "run", "skip"])
-    with pytest.raises(InputError, match=r"The class 'skip'.*taxonomy"):
-        read_votes(path, taxonomy=Taxonomy.from_parents({"slow": None, "walk": "slow", "skip": "slow", "run": None}))
-    assert read_votes(path, class_names=["walk", "run", "skip"], no_answer=()).class_names == ("walk", "run", "skip")
-
-
-def test_words_of_ones_own(write: Write) -> None:
-    path = write("item,annotator,label\na,ann,gull\na,bob,weiß nicht\nb,ann,skip\n")
-    votes = read_votes(path, no_answer=["Weiß nicht"])
-    assert said(votes) == {("a", "ann"): "gull", ("a", "bob"): "-", ("b", "ann"): "skip"}
-
-
-def test_not_sure_beside_a_label_marks_it(write: Write) -> None:
-    votes = read_votes(write("item,annotator,label\na,ann,gull|not sure\na,bob,tern\nb,bob,gull\nb,bob,?\n"))
-    assert said(votes) == {("a", "ann"): "gull~", ("a", "bob"): "tern", ("b", "bob"): "gull~"}
-    assert not votes.summary.skipped
-
-
-def test_who_answers_after_all_does_know(write: Write) -> None:
-    first = write("item,annotator,label\na,ann,?\na,bob,?\na,,?\na,,?\nb,bob,tern\n", "1.csv")
-    later = write("item,annotator,label\na,ann,gull\na,bob,?\n", "2.csv")
-    votes = read_votes([first, later])
-    assert len(votes.unknown_item_U) == 3 and votes.unknown_annotator_U.tolist().count(-1) == 2
-    assert {(s.reason, s.count) for s in votes.summary.skipped} == {
-        ('"don\'t know" of a person who does give an answer', 1), ("the same person's same answer again", 1)
-    }  # fmt: skip
-
-
-def test_the_same_answer_again_is_sure_if_it_is_once(write: Write) -> None:
-    first = write("item,annotator,label\na,ann,gull?\nb,ann,gull?\nb,bob,tern\nc,,gull?\n", "1.csv")
-    later = write("item,annotator,label\na,ann,gull\nb,ann,tern\nc,,gull\n", "2.csv")
-    votes = read_votes([first, later])
-    assert votes.sure_R[(votes.item_R == 0)].tolist() == [True]
-    assert said(votes)["b", "ann"] == "gull~|tern"
-    assert said(votes)["c", None] == "gull~|gull"
-
-
-def test_gold_is_never_unsure(write: Write) -> None:
-    text = "item,annotator,label,is_gold\na,eve,gull?,1\nb,eve,gull,1\nb,ann,tern,0\nc,eve,?,1\nc,ann,tern,0\n"
-    votes = read_votes(write(text))
-    assert votes.gold_I.tolist() == [-1, 0, -1]
-    assert [(s.reason, s.count) for s in votes.summary.skipped] == [
-        ("no answer (blank)", 1), ("a gold answer that is marked as unsure", 1)
-    ]  # fmt: skip
-    assert not len(votes.unknown_item_U)
-
-
-def test_what_is_written_is_read(write: Write) -> None:
+    assert votes.class_names == ("gull", "otter") and said(votes)["a", "ann"] == "otter~"
+    votes = read_votes(write("item,annotator,label\na,ann,what?\nb,bob,gull\n"))
+    earlier = write(csv_text(votes.to_frame()), "earlier.csv")
+    both = read_votes([earlier, write("item,annotator,label\nb,cho,gull?\n", "more.csv")])
+    assert said(both) == {("a", "ann"): "what?", ("b", "bob"): "gull", ("b", "cho"): "gull~"}
     text = """item,annotator,label
 a,ann,gull?|tern
 a,bob,gull?|tern?
@@ -292,16 +192,51 @@ c,,?
     votes = read_votes(write(text))
     for separator in ("|", None):
         again = read_votes(write(csv_text(votes.to_frame(separator)), "again.csv"), separator=separator)
-        assert said(again) == said(votes)
-        assert again.num_answers == votes.num_answers
+        assert said(again) == said(votes) and again.num_answers == votes.num_answers
 
 
-def test_a_name_with_a_mark_stays_one_beside_later_answers(write: Write) -> None:
-    """An update reads what PALS wrote together with a new file, in which question marks mean unsure."""
-    votes = read_votes(write("item,annotator,label\na,ann,what?\nb,bob,gull\n"))
-    earlier = write(csv_text(votes.to_frame()), "earlier.csv")
-    both = read_votes([earlier, write("item,annotator,label\nb,cho,gull?\n", "more.csv")])
-    assert said(both) == {("a", "ann"): "what?", ("b", "bob"): "gull", ("b", "cho"): "gull~"}
+@pytest.mark.parametrize("word", ["?", "??", "Don't know", "dont know", "Can’t tell.", "not sure", "SKIP", "don't know?"])
+def test_not_knowing_is_kept_but_is_no_vote(word: str, write: Write) -> None:
+    votes = read_votes(write(f"item,annotator,label\na,ann,newt\na,bob,{word}\nb,ann,{word}\nc,x,frog\n"))
+    assert answers(votes) == [("a", "ann", ("newt",)), ("c", "x", ("frog",))] and votes.items == ("a", "b", "c")
+    assert said(votes)["a", "bob"] == said(votes)["b", "ann"] == "-"
+    assert votes.num_answers == votes.summary.answers == 2
+    assert (votes.summary.unknown, votes.summary.skipped) == (2, ())
+    assert votes.to_candidates(on_empty="drop").ids == ("a", "c")
+    refused(r"1 of 3 items have no candidate label; the first is 'b'", votes.to_candidates)
+
+
+def test_words_for_dont_know_repeated_and_gold_answers(write: Write) -> None:
+    path = write("item,annotator,label\na,ann,skip\na,bob,walk\nb,ann,run\n")
+    refused(r"The class 'skip'.*--classes", read_votes, path, class_names=["walk", "run", "skip"])
+    with pytest.raises(InputError, match=r"The class 'skip'.*taxonomy"):
+        read_votes(path, taxonomy=Taxonomy.from_parents({"slow": None, "walk": "slow", "skip": "slow", "run": None}))
+    assert read_votes(path, class_names=["walk", "run", "skip"], no_answer=()).class_names == ("walk", "run", "skip")
+    path = write("item,annotator,label\na,ann,gull\na,bob,weiß nicht\nb,ann,skip\n")
+    votes = read_votes(path, no_answer=["Weiß nicht"])
+    assert said(votes) == {("a", "ann"): "gull", ("a", "bob"): "-", ("b", "ann"): "skip"}
+    votes = read_votes(write("item,annotator,label\na,ann,gull|not sure\na,bob,tern\nb,bob,gull\nb,bob,?\n"))
+    assert said(votes) == {("a", "ann"): "gull~", ("a", "bob"): "tern", ("b", "bob"): "gull~"}
+    assert not votes.summary.skipped
+    first = write("item,annotator,label\na,ann,?\na,bob,?\na,,?\na,,?\nb,bob,tern\n", "1.csv")
+    later = write("item,annotator,label\na,ann,gull\na,bob,?\n", "2.csv")
+    votes = read_votes([first, later])
+    assert len(votes.unknown_item_U) == 3 and votes.unknown_annotator_U.tolist().count(-1) == 2
+    assert {(s.reason, s.count) for s in votes.summary.skipped} == {
+        ('"don\'t know" of a person who does give an answer', 1), ("the same person's same answer again", 1)
+    }  # fmt: skip
+    first = write("item,annotator,label\na,ann,gull?\nb,ann,gull?\nb,bob,tern\nc,,gull?\n", "1.csv")
+    later = write("item,annotator,label\na,ann,gull\nb,ann,tern\nc,,gull\n", "2.csv")
+    votes = read_votes([first, later])
+    assert votes.sure_R[(votes.item_R == 0)].tolist() == [True] and said(votes)["b", "ann"] == "gull~|tern"
+    assert said(votes)["c", None] == "gull~|gull"
+    text = "item,annotator,label,is_gold\na,eve,gull?,1\nb,eve,gull,1\nb,ann,tern,0\nc,eve,?,1\nc,ann,tern,0\n"
+    votes = read_votes(write(text))
+    assert votes.gold_I.tolist() == [-1, 0, -1]
+    assert [(s.reason, s.count) for s in votes.summary.skipped] == [
+        ("no answer (blank)", 1), ("a gold answer that is marked as unsure", 1)
+    ]  # fmt: skip
+    assert not len(votes.unknown_item_U)
 
 
 label_ = st.text(st.sampled_from("ab? ()|"), min_size=1, max_size=4).map(str.strip).filter(bool)
@@ -359,6 +294,5 @@ CVAT = f"""<annotations><meta><task><labels>{LISTED}</labels></task></meta>
 )
 def test_dont_know_is_no_class_even_if_the_file_lists_it(text: str, name: str, who: str | None, write: Write) -> None:
     votes = read_votes(write(text, name))
-    assert votes.class_names == ("gull", "tern")
-    assert said(votes) == {("a", who): "gull", ("b", who): "-"}
+    assert votes.class_names == ("gull", "tern") and said(votes) == {("a", who): "gull", ("b", who): "-"}
     assert read_votes(write(text, name), no_answer=()).class_names == ("gull", "tern", "Can't tell")

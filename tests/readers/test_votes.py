@@ -13,9 +13,9 @@ from _reader_examples import answers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from _refused import refused
 from pals.readers import Votes, read_votes
 from pals.readers.matching import match_names
-from pals.util.errors import InputError
 
 Write = Callable[..., Path]
 
@@ -27,121 +27,69 @@ def votes(write: Write) -> Votes:
     return read_votes(write(TEXT))
 
 
-def test_frequencies_by_hand(votes: Votes) -> None:
+def test_candidates_by_hand(votes: Votes) -> None:
     sets = votes.to_candidates()
     assert (sets.ids, sets.class_names) == (("a", "b"), ("frog", "newt", "toad"))
-    assert sets.allowed_NC.tolist() == [[True, True, False], [True, False, True]]
-    assert sets.frequency_NC is not None
+    assert sets.allowed_NC.tolist() == [[True, True, False], [True, False, True]] and sets.frequency_NC is not None
     assert sets.frequency_NC.tolist() == [pytest.approx([1 / 3, 2 / 3, 0]), pytest.approx([0.25, 0, 0.75])]
-
-
-def test_items_without_answers(votes: Votes) -> None:
     more = replace(votes, items=("a", "b", "c"), gold_I=np.array([-1, -1, 2]))
-    with pytest.raises(InputError, match="the first is 'c'"):
-        more.to_candidates()
+    refused("the first is 'c'", more.to_candidates)
     assert more.to_candidates(on_empty="drop").ids == ("a", "b")
     every = more.to_candidates(on_empty="all")
-    assert every.frequency_NC is not None
-    assert every.frequency_NC[2].tolist() == pytest.approx([1 / 3] * 3)
+    assert every.frequency_NC is not None and every.frequency_NC[2].tolist() == pytest.approx([1 / 3] * 3)
     assert more.to_candidates(use_gold=True).allowed_NC[2].tolist() == [False, False, True]
-
-
-def test_votes_of_weight_zero_are_no_candidates(votes: Votes) -> None:
     sets = replace(votes, weight_R=np.array([1.0, 0, 0, 1, 0])).to_candidates()
     assert sets.allowed_NC.tolist() == [[False, True, False], [True, False, False]]
-
-
-def test_enormous_weights_stay_finite(votes: Votes) -> None:
     sets = replace(votes, weight_R=np.full(5, 1.7e308)).to_candidates()
-    assert sets.frequency_NC is not None
-    assert sets.frequency_NC.sum(dim=1).tolist() == pytest.approx([1, 1])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"label_R": np.full(5, 3)}, "label_R of the votes must hold 5 numbers from 0 to 2"),
-        ({"annotator_R": np.full(5, -2)}, "annotator_R"),
-        ({"item_R": np.full(5, 2)}, "item_R"),
-        ({"gold_I": np.zeros(5)}, "gold_I"),
-        ({"weight_R": np.full(5, np.nan)}, "finite numbers"),
-    ],
-)
-def test_inconsistent_votes_are_refused(votes: Votes, change: dict[str, np.ndarray], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        replace(votes, **change)  # type: ignore[arg-type]
-
-
-def test_summary_for_people(votes: Votes) -> None:
+    assert sets.frequency_NC is not None and sets.frequency_NC.sum(dim=1).tolist() == pytest.approx([1, 1])
     first, *_ = votes.summary.lines()
     assert first.endswith("votes.csv (long): 4 answers by 2 annotators on 2 items, 3 classes")
 
 
-# ---- matching
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"label_R": np.full(5, 3)}, "label_R of the votes must hold 5 numbers from 0 to 2"),
+     ({"annotator_R": np.full(5, -2)}, "annotator_R"), ({"item_R": np.full(5, 2)}, "item_R"),
+     ({"gold_I": np.zeros(5)}, "gold_I"), ({"weight_R": np.full(5, np.nan)}, "finite numbers")],
+)  # fmt: skip
+def test_inconsistent_votes_are_refused(votes: Votes, change: dict[str, np.ndarray], message: str) -> None:
+    refused(message, replace, votes, **change)
 
 
-def test_match_by_path_then_by_base_name() -> None:
+def test_match_by_path_base_name_spelling_and_number() -> None:
     files = ["ponds/a.jpg", "ponds/b.jpg", "lakes/a.jpg", "lakes/c d.jpg", "lakes/Kröte.jpg"]
-    items = [
-        "ponds/a.jpg",
-        "b.jpg",
-        "Data/lakes/a.jpg",
-        "/home/ann/c d.jpg",
-        unicodedata.normalize("NFD", "Kröte.jpg"),
-        "x.jpg",
-        "a.jpg",
-    ]
-    found = match_names(items, files)
-    assert found.file_I.tolist() == [0, 1, 2, 3, 4, -1, -1]
-    assert (found.by_path, found.by_name) == (2, 3)
+    decomposed = unicodedata.normalize("NFD", "Kröte.jpg")
+    found = match_names(["ponds/a.jpg", "b.jpg", "Data/lakes/a.jpg", "/home/ann/c d.jpg", decomposed, "x.jpg", "a.jpg"], files)
+    assert found.file_I.tolist() == [0, 1, 2, 3, 4, -1, -1] and (found.by_path, found.by_name) == (2, 3)
     assert (found.missing, found.ambiguous, found.refused) == (("x.jpg",), ("a.jpg",), ())
-
-
-def test_a_base_name_does_not_take_another_items_file() -> None:
-    """fold1/a.jpg is not there: its answers must not go to fold2/a.jpg."""
     found = match_names(["fold1/a.jpg", "fold2/a.jpg"], ["fold2/a.jpg", "fold2/b.jpg"])
-    assert found.file_I.tolist() == [-1, 0]
-    assert found.ambiguous == ("fold1/a.jpg",)
+    assert found.file_I.tolist() == [-1, 0] and found.ambiguous == ("fold1/a.jpg",)
     found = match_names(["x/a.jpg", "y/a.jpg"], ["z/a.jpg"])
-    assert found.file_I.tolist() == [-1, -1]
-    assert len(found.ambiguous) == 2
+    assert found.file_I.tolist() == [-1, -1] and len(found.ambiguous) == 2
+    found = match_names(["./x//a.jpg", "x\\b.jpg", "x/./c.jpg", "a..b.jpg"], ["x/a.jpg", "x/b.jpg", "x/c.jpg", "a..b.jpg"])
+    assert found.by_path == 4
+    assert match_names(["a01", "7"], ["x/a01.png", "pond-7.png", "pond-17.png"]).file_I.tolist() == [0, 1]
+    assert match_names(["a01"], ["x/a01.png", "x/a01.jpg"]).ambiguous == ("a01",)
+    refused("'x//?a.jpg' is listed twice", match_names, ["a.jpg"], ["x/a.jpg", "x//a.jpg"])
 
 
 @pytest.mark.parametrize("item", ["../a.jpg", "x/../../a.jpg", "..\\a.jpg", "/../../a.jpg", "x/../a.jpg"])
 def test_paths_cannot_leave_the_folder(item: str) -> None:
     found = match_names([item], ["a.jpg", "etc/passwd"])
-    assert found.refused == (item,)
-    assert found.file_I.tolist() == [-1]
+    assert found.refused == (item,) and found.file_I.tolist() == [-1]
     assert "leads out of the image folder" in str(found)
-
-
-def test_spelling_of_paths() -> None:
-    found = match_names(["./x//a.jpg", "x\\b.jpg", "x/./c.jpg", "a..b.jpg"], ["x/a.jpg", "x/b.jpg", "x/c.jpg", "a..b.jpg"])
-    assert found.by_path == 4
-
-
-def test_names_without_ending_or_by_number() -> None:
-    assert match_names(["a01", "7"], ["x/a01.png", "pond-7.png", "pond-17.png"]).file_I.tolist() == [0, 1]
-    assert match_names(["a01"], ["x/a01.png", "x/a01.jpg"]).ambiguous == ("a01",)
 
 
 def test_votes_follow_their_files(write: Write) -> None:
     votes = read_votes(write(TEXT.replace("\na,", "\nponds/a.jpg,").replace("\nb,", "\nb.jpg,") + "gone.jpg,ann,newt,1\n"))
     matched, report = votes.match([Path("ponds/b.jpg"), "ponds/new.jpg", "ponds/a.jpg"])
-    assert matched.items == ("ponds/b.jpg", "ponds/new.jpg", "ponds/a.jpg")
-    assert report.missing == ("gone.jpg",)
+    assert matched.items == ("ponds/b.jpg", "ponds/new.jpg", "ponds/a.jpg") and report.missing == ("gone.jpg",)
     assert report.unanswered == ("ponds/new.jpg",)
     assert "1 item of the votes has no image; its answers are not used ('gone.jpg')" in report.lines()
     assert "1 image has no answer ('ponds/new.jpg')" in report.lines()
     sets = matched.to_candidates(on_empty="drop")
-    assert sets.frequency_NC is not None
-    assert sets.ids == ("ponds/b.jpg", "ponds/a.jpg")
+    assert sets.frequency_NC is not None and sets.ids == ("ponds/b.jpg", "ponds/a.jpg")
     assert sets.frequency_NC.tolist() == [pytest.approx([0.25, 0, 0.75]), pytest.approx([1 / 3, 2 / 3, 0])]
-
-
-def test_a_file_listed_twice() -> None:
-    with pytest.raises(InputError, match=r"'x//?a.jpg' is listed twice .* Rename one of them\."):
-        match_names(["a.jpg"], ["x/a.jpg", "x//a.jpg"])
 
 
 part = st.sampled_from(["a", "b", "..", ".", "", "c.jpg", "d.jpg"])
@@ -177,40 +125,32 @@ def test_a_table_of_the_votes_reads_back(write: Write, tmp_path: Path) -> None:
     again_path = tmp_path / "again.csv"
     votes.to_frame().to_csv(again_path, index=False)
     again = read_votes(again_path)
-    assert again.class_names == votes.class_names
-    assert set(again.items) == set(votes.items)
+    assert again.class_names == votes.class_names and set(again.items) == set(votes.items)
 
     def rows(found: Votes) -> list[tuple[str, str, tuple[str, ...], float]]:
         weight = [float(found.weight_R[found.answer_R == answer][0]) for answer in dict.fromkeys(found.answer_R.tolist())]
         pairs = zip(answers(found), weight, strict=True)
         return sorted((item, annotator or "", tuple(sorted(labels)), share) for (item, annotator, labels), share in pairs)
 
-    assert rows(again) == rows(votes)
-    assert len(rows(votes)) == 5
+    assert rows(again) == rows(votes) and len(rows(votes)) == 5
     gold = dict(zip(again.items, again.gold_I.tolist(), strict=True))
     assert gold == {"a.jpg": again.class_names.index("toad"), "b.jpg": -1, "c.jpg": -1}
 
 
-def test_trusted_answers_that_name_several_labels_can_agree(write: Write) -> None:
+def test_trusted_annotators_are_right(write: Write) -> None:
     """A coarse answer does not contradict an exact one of the same branch; two that have several labels in common only vote."""
     said = ["a,ann,newt|toad", "a,eve,toad", "b,ann,newt|frog", "b,eve,toad", "c,ann,newt|toad", "c,eve,toad|newt"]
     votes = read_votes(write("item,annotator,label\n" + "\n".join([*said, "d,eve,frog?|newt"]) + "\n"))
     found = votes.trusting(["ann", "eve"])
     assert [found.class_names[label] if label >= 0 else "" for label in found.gold_I] == ["toad", "", "", ""]
     assert sorted(set(found.item_R.tolist())) == [1, 2, 3]
-
-
-def test_a_trusted_person_is_right(write: Write) -> None:
-    """Clear answers become gold, over what was gold before; where trusted people contradict each other they only vote."""
     rows = ["a,ann,newt,0", "a,eve,frog,0", "b,eve,frog,0", "b,kim,newt,0", "c,eve,newt|frog,0", "d,,newt,1", "d,eve,frog,0"]
     votes = read_votes(write("item,annotator,label,is_gold\n" + "\n".join(rows) + "\n"))
     found = votes.trusting(["eve", "kim"])
     gold = {item: "" if label < 0 else found.class_names[label] for item, label in zip(found.items, found.gold_I, strict=True)}
     assert gold == {"a": "frog", "b": "", "c": "", "d": "frog"}
     said = [(found.items[i], found.annotators[w]) for i, w in zip(found.item_R, found.annotator_R, strict=True)]
-    assert said == [("a", "ann"), ("b", "eve"), ("b", "kim"), ("c", "eve"), ("c", "eve")]
-    assert found.num_answers == 4
+    assert said == [("a", "ann"), ("b", "eve"), ("b", "kim"), ("c", "eve"), ("c", "eve")] and found.num_answers == 4
     assert votes.trusting([]).gold_I.tolist() == votes.gold_I.tolist()
     assert found.match(["a", "b", "c", "d"])[1].unanswered == ()  # of d the right label is known
-    with pytest.raises(InputError, match="Unknown annotator 'evve': did you mean 'eve'"):
-        votes.trusting(["evve"])
+    refused("Unknown annotator 'evve': did you mean 'eve'", votes.trusting, ["evve"])

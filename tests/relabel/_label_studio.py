@@ -8,69 +8,28 @@ from __future__ import annotations
 
 from typing import Any
 
+
+def _object(required: tuple[str, ...], more: bool = True, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": list(required), "properties": properties, "additionalProperties": more}
+
+
+TEXT, SHARE = {"type": "string"}, {"type": "number", "minimum": 0, "maximum": 1}
+NAMES = {"type": "array", "minItems": 1, "items": TEXT}
+VALUES = {"choices": NAMES, "taxonomy": {"type": "array", "minItems": 1, "items": NAMES}}
 RESULT: dict[str, Any] = {
-    "type": "object",
-    "required": ["from_name", "to_name", "type", "value"],
-    "properties": {
-        "id": {"type": "string"},
-        "from_name": {"type": "string"},
-        "to_name": {"type": "string"},
-        "score": {"type": "number", "minimum": 0, "maximum": 1},
-    },
+    **_object(("from_name", "to_name", "type", "value"), id=TEXT, from_name=TEXT, to_name=TEXT, score=SHARE),
     "oneOf": [
-        {
-            "properties": {
-                "type": {"const": "choices"},
-                "value": {
-                    "type": "object",
-                    "required": ["choices"],
-                    "properties": {"choices": {"type": "array", "minItems": 1, "items": {"type": "string"}}},
-                    "additionalProperties": False,
-                },
-            }
-        },
-        {
-            "properties": {
-                "type": {"const": "taxonomy"},
-                "value": {
-                    "type": "object",
-                    "required": ["taxonomy"],
-                    "properties": {
-                        "taxonomy": {
-                            "type": "array",
-                            "minItems": 1,
-                            "items": {"type": "array", "minItems": 1, "items": {"type": "string"}},
-                        }
-                    },
-                    "additionalProperties": False,
-                },
-            }
-        },
+        {"properties": {"type": {"const": kind}, "value": _object((kind,), False, **{kind: form})}}
+        for kind, form in VALUES.items()
     ],
 }
-PREDICTION: dict[str, Any] = {
-    "type": "object",
-    "required": ["result"],
-    "properties": {
-        "model_version": {"type": "string"},
-        "score": {"type": "number", "minimum": 0, "maximum": 1},
-        "result": {"type": "array", "items": RESULT},
-    },
-    "additionalProperties": False,
-}
+PREDICTION = _object(("result",), False, model_version=TEXT, score=SHARE, result={"type": "array", "items": RESULT})
+DATA = {"type": "object", "minProperties": 1, "additionalProperties": {"type": ["string", "number"]}}
+PREDICTIONS = {"type": "array", "items": PREDICTION}
 TASKS: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "array",
-    "items": {
-        "type": "object",
-        "required": ["data"],
-        "properties": {
-            "data": {"type": "object", "minProperties": 1, "additionalProperties": {"type": ["string", "number"]}},
-            "meta": {"type": "object"},
-            "predictions": {"type": "array", "items": PREDICTION},
-        },
-        "additionalProperties": False,
-    },
+    "items": _object(("data",), False, data=DATA, meta={"type": "object"}, predictions=PREDICTIONS),
 }
 """Tasks to import."""
 
@@ -82,25 +41,13 @@ def exported(tasks: list[dict[str, Any]], given: dict[int, list[Given]], project
     """The full export (JSON) once people have answered the tasks with these places."""
     done, annotation_id = [], 100
     for place, task in enumerate(tasks):
-        annotations = []
+        annotations, number = [], place + 1
         for answer in given.get(place, []):
             annotation_id += 1
             annotations.append(_annotation(task, dict(answer), annotation_id, project))
-        number = place + 1
-        done.append(
-            {
-                "id": number,
-                "annotations": annotations,
-                "drafts": [],
-                "predictions": [number],
-                "data": task["data"],
-                "meta": task["meta"],
-                "created_at": "2026-01-05T10:00:00.000000Z",
-                "inner_id": number,
-                "total_annotations": len(annotations),
-                "project": project,
-            }
-        )
+        about = {"id": number, "inner_id": number, "project": project, "created_at": "2026-01-05T10:00:00.000000Z"}
+        lists = {"annotations": annotations, "drafts": [], "predictions": [number], "total_annotations": len(annotations)}
+        done.append({**about, **lists, "data": task["data"], "meta": task["meta"]})
     return done
 
 
@@ -110,21 +57,11 @@ def _annotation(task: dict[str, Any], answer: Given, number: int, project: int) 
     if answer.pop("unsure", False):
         second = {**asked, "from_name": "sure", "type": "choices", "value": {"choices": ["unsure"]}}
         result.append({**second, "id": f"s{number}", "origin": "manual"})
-    return {
-        "id": number,
-        "completed_by": answer.pop("who"),
-        "result": result,
-        "was_cancelled": False,
-        "ground_truth": False,
-        "created_at": f"2026-01-05T10:{number % 60:02}:00.000000Z",
-        "updated_at": f"2026-01-05T10:{number % 60:02}:00.000000Z",
-        "draft_created_at": None,
-        "lead_time": 4.5,
-        "prediction": {"id": number, "created_ago": "1 hour", **task["predictions"][0]},
-        "parent_prediction": number,
-        "project": project,
-        **answer,
-    }
+    at = f"2026-01-05T10:{number % 60:02}:00.000000Z"
+    times = {"created_at": at, "updated_at": at, "draft_created_at": None, "lead_time": 4.5}
+    predicted = {"prediction": {"id": number, "created_ago": "1 hour", **task["predictions"][0]}, "parent_prediction": number}
+    about = {"id": number, "completed_by": answer.pop("who"), "was_cancelled": False, "ground_truth": False, "project": project}
+    return {**about, **times, **predicted, "result": result, **answer}
 
 
 def exported_min(export: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 from _crowd import answered_digits
+from _refused import refused
 from pals.crowd.next_answer import WORTH
 from pals.pipeline import Findings, fit
 from pals.pipeline.asking_state import AskingState
 from pals.readers import read_votes
 from pals.relabel.ask_next import forecast_sentence, next_answers
-from pals.util.errors import InputError
 from pals.util.files import read_json
 
 ITEMS = 200
@@ -40,7 +40,7 @@ def run(found: Findings, tmp_path: Path) -> Path:
     return Path(shutil.copytree(found.folder, tmp_path / "run"))
 
 
-def test_the_folder_gives_the_decisions_of_the_fit(found: Findings, run: Path) -> None:
+def test_the_folder_gives_the_decisions_and_the_state_of_the_fit(found: Findings, run: Path) -> None:
     table = found.tables["next"]
     assert table["item"].tolist() == found.labels["item"].tolist()
     counts = read_json(run / "summary.json")["asking"]
@@ -51,15 +51,16 @@ def test_the_folder_gives_the_decisions_of_the_fit(found: Findings, run: Path) -
     assert (gold["decision"], gold["gain"], gold["cost"], gold["who"]) == ("enough", 0.0, 0.0, "")
     asked, confidence = table["decision"] != "enough", found.labels["confidence"]
     assert confidence[asked].mean() < confidence[~asked].mean() - 0.1
-
-
-def test_as_many_labels_are_wrong_as_the_run_estimates(found: Findings) -> None:
     judged = found.labels["status"].ne("gold").to_numpy()
     right_N = AskingState.load(found.folder).standing.right_N
     assert 1 - right_N[judged].mean() == pytest.approx(found.noise.labels_wrong, abs=1e-3)
+    state, again = AskingState.of(found.trained.fusion, found.result, found.noise.labels_wrong), AskingState.load(found.folder)
+    for name in ("decides_NC", "belief_NC", "hard_NC"):
+        assert (getattr(again.standing, name) == getattr(state.standing, name)).all()
+    assert (again.typical.easy_CC == state.typical.easy_CC).all() and (again.typical.hard_CC == state.typical.hard_CC).all()
 
 
-def test_a_forecast_for_a_budget(run: Path) -> None:
+def test_forecasts_for_budgets_and_experts(run: Path) -> None:
     few, many = (next_answers(run, budget=budget) for budget in (10, 60))
     for budget, got in ((10, few), (60, many)):
         assert got.table.loc[got.table["asked"], "cost"].sum() <= budget and got.forecast["cost"].iloc[-1] <= budget
@@ -69,17 +70,18 @@ def test_a_forecast_for_a_budget(run: Path) -> None:
     rest = many.table[many.table["asked"] & ~many.table["item"].isin(asked["item"])]
     assert (asked["gain"] / asked["cost"]).min() >= (rest["gain"] / rest["cost"]).max()
     assert few.sentences[-1].startswith("10 more answers")
-
-
-@pytest.mark.parametrize("after", [0.989, 0.9912])
-def test_a_forecast_without_a_rise(after: float) -> None:
-    table = pd.DataFrame({"answers": [0, 2], "cost": [0.0, 2.0], "right": [0.991, after]})
-    assert "hardly change" in forecast_sentence(table, True)
-
-
-def test_a_budget_below_the_cost_of_one_answer(run: Path) -> None:
     got = next_answers(run, budget=0.5)
     assert not got.table["asked"].any() and "pays for no answer" in got.sentences[1]
+    cheap, dear = (next_answers(run, expert_cost=cost).table["decision"] for cost in (0.5, 1000))
+    assert (cheap == "expert").sum() > 0 and (dear == "expert").sum() == 0
+
+
+def test_a_forecast_without_a_rise_and_numbers_out_of_range(run: Path) -> None:
+    for after in (0.989, 0.9912):
+        table = pd.DataFrame({"answers": [0, 2], "cost": [0.0, 2.0], "right": [0.991, after]})
+        assert "hardly change" in forecast_sentence(table, True)
+    for name, value in (("budget", 0.0), ("expert_cost", -1.0), ("expert_cost", float("nan")), ("worth", -1.0)):
+        refused(f"--{name.replace('_', '-')}", next_answers, run, **{name: value})
 
 
 def test_items_that_the_budget_does_not_reach_still_lack_answers(run: Path) -> None:
@@ -92,47 +94,23 @@ def test_items_that_the_budget_does_not_reach_still_lack_answers(run: Path) -> N
     assert rich["asked"].sum() > (~enough).sum() and (rich["decision"] != "enough").equals(rich["asked"])
 
 
-def test_a_cheap_expert_is_asked_more_often(run: Path) -> None:
-    cheap, dear = (next_answers(run, expert_cost=cost).table["decision"] for cost in (0.5, 1000))
-    assert (cheap == "expert").sum() > 0 and (dear == "expert").sum() == 0
-
-
-def test_the_stored_state_is_read_as_it_was(found: Findings) -> None:
-    state, again = AskingState.of(found.trained.fusion, found.result, found.noise.labels_wrong), AskingState.load(found.folder)
-    for name in ("decides_NC", "belief_NC", "hard_NC"):
-        assert (getattr(again.standing, name) == getattr(state.standing, name)).all()
-    assert (again.typical.easy_CC == state.typical.easy_CC).all() and (again.typical.hard_CC == state.typical.hard_CC).all()
-
-
-@pytest.mark.parametrize("options", [{"budget": 0.0}, {"expert_cost": -1.0}, {"expert_cost": float("nan")}, {"worth": -1.0}])
-def test_numbers_out_of_range(run: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"--{next(iter(options)).replace('_', '-')}"):
-        next_answers(run, **options)
-
-
 def test_damaged_folders(run: Path) -> None:
     labels = (run / "labels.csv").read_text()
     (run / "labels.csv").write_text("\n".join(labels.splitlines()[:-1]) + "\n")
-    with pytest.raises(InputError, match=r"labels\.csv .*199 rows"):
-        next_answers(run)
+    refused(r"labels\.csv .*199 rows", next_answers, run)
     (run / "summary.json").unlink()  # then the number of rows is compared with standing.npz alone
-    with pytest.raises(InputError, match=r"standing\.npz are from different fits"):
-        next_answers(run)
+    refused(r"standing\.npz are from different fits", next_answers, run)
     with np.load(run / "standing.npz") as arrays:
         np.savez(run / "standing.npz", easy_CC=arrays["easy_CC"])
-    with pytest.raises(InputError, match=r"standing\.npz \(no belief_NC"):
-        next_answers(run)
+    refused(r"standing\.npz \(no belief_NC", next_answers, run)
     (run / "standing.npz").write_bytes(b"PK nonsense")
-    with pytest.raises(InputError, match=r"Cannot read .*standing\.npz"):
-        next_answers(run)
+    refused(r"Cannot read .*standing\.npz", next_answers, run)
     (run / "standing.npz").unlink()
-    with pytest.raises(InputError, match=r"holds no standing\.npz"):
-        next_answers(run)
+    refused(r"holds no standing\.npz", next_answers, run)
 
 
 def test_the_command(pals: Callable[..., Any], run: Path) -> None:
-    answer = pals("relabel", run, "--out", "queue.csv", "--top", "20", "--budget", "40", "--expert-cost", "4")
-    assert answer.code == 0, answer.err
+    answer = pals("relabel", run, "--out", "queue.csv", "--top", "20", "--budget", "40", "--expert-cost", "4", code=0)
     queue, table = (pd.read_csv(f"queue{end}.csv") for end in ("", "-next"))
     assert list(queue.columns)[-3:] == ["decision", "gain", "asked"]
     paid = set(table["item"][table["asked"]])

@@ -17,6 +17,7 @@ from _label_studio import TASKS, exported, exported_min
 from hypothesis import given
 from hypothesis import strategies as st
 
+from _refused import refused
 from _slow import rest_slow
 from _toy import Answer
 from pals.labels.taxonomy import Taxonomy
@@ -24,7 +25,6 @@ from pals.pipeline import fit, update
 from pals.readers import Votes, read_votes
 from pals.relabel.label_studio_tasks import label_studio_tasks, labelling_config
 from pals.relabel.relabel_queue import relabel_queue
-from pals.util.errors import InputError
 
 Pals = Callable[..., Answer]
 TREE = Taxonomy.from_parents({"birds": None, "gull": "birds", "tern": "birds", "seal": None})
@@ -59,13 +59,9 @@ def said(votes: Votes, people: tuple[str, ...] = ("3", "8")) -> set[tuple[str, s
 
 
 def relabelled(pals: Pals, run: Path, *more: str | Path) -> list[dict[str, Any]]:
-    answer = pals("relabel", run, "--top", "6", "--to", "label-studio", "--out", "tasks.json", *more)
-    assert answer.code == 0, answer.err
+    pals("relabel", run, "--top", "6", "--to", "label-studio", "--out", "tasks.json", *more, code=0)
     tasks: list[dict[str, Any]] = json.loads(Path("tasks.json").read_text(encoding="utf-8"))
     return tasks
-
-
-# ---- what goes out
 
 
 @pytest.mark.parametrize("kind", ["plain", "vectors", "tree"])
@@ -95,14 +91,11 @@ def test_tasks_are_what_label_studio_imports(pals: Pals, place: Path, kind: str)
             (element,) = [child for child in element if child.get("value") == name]
 
 
-def test_ranks_sort_as_text() -> None:
+def test_ranks_sort_as_text_and_the_labelling_settings() -> None:
     row = {"item": "a", "suggestion": "x", "confidence": 0.5, "second": "", "reason": "", "said": ""}
     tasks = label_studio_tasks(pd.DataFrame([{"rank": rank, **row} for rank in range(1, 10_002)]))
     ranks = [task["data"]["pals_rank"] for task in tasks]
     assert ranks == sorted(ranks) and ranks[0] == "00001"
-
-
-def test_the_labelling_settings() -> None:
     few = ET.fromstring(labelling_config(['a"<b>&', "b\nc"]))
     (image,), (label, sure) = few.findall("Image"), few.findall("Choices")
     assert (image.get("name"), image.get("value")) == ("image", "$image")
@@ -115,11 +108,7 @@ def test_the_labelling_settings() -> None:
     assert [top.get("value") for top in tree] == ["birds", "seal", "don't know"]
     assert [leaf.get("value") for leaf in tree[0]] == ["gull", "tern"]
     for wrong in ("a\x01", "$5"):
-        with pytest.raises(InputError, match=r"Label Studio cannot show the class .* Rename it"):
-            labelling_config(["5$", wrong])
-
-
-# ---- where the pictures are
+        refused(r"Label Studio cannot show the class .* Rename it", labelling_config, ["5$", wrong])
 
 
 @pytest.fixture
@@ -140,7 +129,7 @@ def served(task: dict[str, Any], root: Path) -> Path:
     return root / parse_qs(address.query)["d"][0]
 
 
-def test_local_files(pals: Pals, pictured: Path, tmp_path: Path) -> None:
+def test_local_files_and_another_prefix(pals: Pals, pictured: Path, tmp_path: Path, place: Path) -> None:
     folder = tmp_path / "my data" / "photos"
     for more, root in (((), tmp_path / "my data"), (("--document-root", tmp_path), tmp_path)):
         tasks = relabelled(pals, pictured, *more)
@@ -151,35 +140,22 @@ def test_local_files(pals: Pals, pictured: Path, tmp_path: Path) -> None:
     words = answer.out.replace("\n", "")
     assert "LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true" in words and "tasks-config.xml" in words
     assert f"LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={tmp_path / 'my data'}" in words and str(folder) in words
-
-
-def test_another_prefix(pals: Pals, pictured: Path, place: Path) -> None:
     assert relabelled(pals, pictured, "--prefix", "")[0]["data"]["image"].endswith("é.jpg")
     (first, *_) = relabelled(pals, place / "vectors", "--prefix", "https://pics.org/x/")
     assert first["data"]["image"].startswith("https://pics.org/x/bay%20")
     assert first["predictions"][0]["result"][0]["to_name"] == "image"
 
 
-@pytest.mark.parametrize(
-    ("run", "more", "message"),
-    [
-        ("run", ("--document-root", "run"), "is not above the images' folder"),
-        ("run", ("--document-root", "my data/photos"), "is not above the images' folder"),
-        ("run", ("--document-root", ".", "--prefix", "x"), "Give either --prefix or --document-root"),
-        ("plain", ("--document-root", "."), "has no images"),
-        ("run", ("--out", "tasks.csv"), "Label Studio imports tasks from a .json file"),
-    ],
-)
-def test_what_does_not_go_together(
-    pals: Pals, pictured: Path, place: Path, run: str, more: tuple[str, ...], message: str
-) -> None:
-    folder = pictured if run == "run" else place / run
-    answer = pals("relabel", folder, "--to", "label-studio", "--out", "tasks.json", *more)
-    assert answer.code == 2 and message in answer.err.replace("\n", " ") and "Traceback" not in answer.err
-    assert not Path("tasks.json").exists() and not Path("tasks.csv").exists()
-
-
-# ---- and back
+def test_what_does_not_go_together(pals: Pals, pictured: Path, place: Path) -> None:
+    for folder, more, message in (
+        (pictured, "--document-root run", "is not above the images' folder"),
+        (pictured, "--document-root . --prefix x", "Give either --prefix or --document-root"),
+        (place / "plain", "--document-root .", "has no images"),
+        (pictured, "--out tasks.csv", "Label Studio imports tasks from a .json file"),
+    ):
+        answer = pals("relabel", folder, "--to", "label-studio", "--out", "tasks.json", *more.split(), code=2)
+        assert message in answer.err.replace("\n", " ") and "Traceback" not in answer.err
+        assert not Path("tasks.json").exists() and not Path("tasks.csv").exists()
 
 
 @pytest.mark.parametrize("small", rest_slow(1, [False, True]))
@@ -200,8 +176,7 @@ def test_answers_come_back_on_their_items(pals: Pals, place: Path, kind: str, sm
     })  # fmt: skip
     export[1]["drafts"] = exported(tasks, {1: [{"who": 3, "choice": choice("tern")}]})[1]["annotations"]
     Path("export.json").write_text(json.dumps(exported_min(export) if small else export), encoding="utf-8")
-    answer = pals("update", place / kind, "export.json", "--out", "after")
-    assert answer.code == 0, answer.err
+    pals("update", place / kind, "export.json", "--out", "after", code=0)
     found = read_votes("after/votes.csv", taxonomy=TREE if kind == "tree" else None)
     birds = {(items[2], "3", name, True) for name in (("gull", "tern") if kind == "tree" else ("gull",))}
     assert said(found) == {(items[0], "3", "gull", True), (items[0], "8", "seal", False)} | birds
@@ -214,12 +189,14 @@ def test_answers_come_back_on_their_items(pals: Pals, place: Path, kind: str, sm
     assert found.seconds_R[row] == 2.25 and set(found.class_names) == set(CLASSES)
 
 
-def test_a_ground_truth_is_never_overruled(pals: Pals, place: Path) -> None:
+def test_exports_with_a_ground_truth_and_without_answers(pals: Pals, place: Path) -> None:
     tasks = relabelled(pals, place / "plain")
     export = exported(tasks, {0: [{"who": 3, "choice": "seal", "ground_truth": True}]})
     Path("export.json").write_text(json.dumps(export), encoding="utf-8")
     after = update(place / "plain", "export.json", out="after").labels.set_index("item")
     assert after.loc[tasks[0]["data"]["pals_item"], ["label", "status"]].tolist() == ["seal", "gold"]
+    Path("export.json").write_text(json.dumps(exported(relabelled(pals, place / "plain"), {})), encoding="utf-8")
+    refused("nothing to learn from", read_votes, "export.json")
 
 
 @given(st.text("aä +%?&#=.;/\\'\"", min_size=1, max_size=12))
@@ -248,16 +225,6 @@ def test_classes_that_sound_like_sureness(tmp_path: Path) -> None:
         assert found.class_names == ("high",) and found.sure_R.tolist() == [False]
 
 
-# ---- what does not belong here
-
-
-def test_an_export_without_answers(pals: Pals, place: Path) -> None:
-    """Predictions are not votes."""
-    Path("export.json").write_text(json.dumps(exported(relabelled(pals, place / "plain"), {})), encoding="utf-8")
-    with pytest.raises(InputError, match="nothing to learn from"):
-        read_votes("export.json")
-
-
 def test_tasks_of_another_project(pals: Pals, place: Path) -> None:
     tasks = relabelled(pals, place / "vectors")
     export = exported(tasks, {0: [{"who": 3, "choice": "gull"}], 1: [{"who": 3, "choice": "seal"}]})
@@ -272,20 +239,17 @@ def test_tasks_of_another_project(pals: Pals, place: Path) -> None:
     assert answer.code == 0 and "6 items are new ('other0.jpg'" in " ".join(answer.out.split())
     export[0]["data"] = tasks[0]["data"]  # one of ours among them
     Path("export.json").write_text(json.dumps(export), encoding="utf-8")
-    answer = pals("update", place / "vectors", "export.json", "--out", "again")
-    assert answer.code == 0, answer.err
+    answer = pals("update", place / "vectors", "export.json", "--out", "again", code=0)
     assert "5 items of the votes have no image; their answers are not used" in " ".join(answer.out.split())
     assert said(read_votes("again/votes.csv")) == {(tasks[0]["data"]["pals_item"], "3", "gull", True)}
 
 
 @pytest.mark.parametrize(
     ("kind", "classes", "code", "message"),
-    [
-        ("plain", (), 0, "1 class is new ('otter'); fix the file if that is a mistake"),
-        ("plain", ("--classes", ",".join(CLASSES)), 2, "Unknown label 'otter'"),
-        ("tree", (), 2, "Fix it, or add it to the taxonomy"),
-    ],
-)
+    [("plain", (), 0, "1 class is new ('otter'); fix the file if that is a mistake"),
+     ("plain", ("--classes", ",".join(CLASSES)), 2, "Unknown label 'otter'"),
+     ("tree", (), 2, "Fix it, or add it to the taxonomy")],
+)  # fmt: skip
 def test_a_choice_that_is_no_class(
     pals: Pals, place: Path, kind: str, classes: tuple[str, ...], code: int, message: str
 ) -> None:

@@ -46,7 +46,7 @@ def metadata(wheel: zipfile.ZipFile) -> Message:
     return email.message_from_bytes(wheel.read(name))
 
 
-def test_every_file_of_the_package_is_in_it(wheel: zipfile.ZipFile) -> None:
+def test_every_file_the_licence_and_the_command_are_in_it(wheel: zipfile.ZipFile) -> None:
     """Templates, pictures of the example, tables and the mark of typed packages too."""
     package = ROOT / "src" / "pals"
     files = {f"pals/{path.relative_to(package).as_posix()}" for path in package.rglob("*") if path.is_file()}
@@ -54,6 +54,10 @@ def test_every_file_of_the_package_is_in_it(wheel: zipfile.ZipFile) -> None:
     assert shipped == {name for name in files if "__pycache__" not in name}
     assert {"pals/py.typed", "pals/data/example/answers.csv", "pals/report/templates/report.html"} <= shipped
     assert sum(name.startswith("pals/data/example/images/") for name in shipped) == 57
+    (licence,) = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
+    assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
+    (commands,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
+    assert b"pals = pals.cli:main" in wheel.read(commands)
 
 
 def test_the_sdist_has_the_same_and_what_is_written_about_it(built: Path, wheel: zipfile.ZipFile) -> None:
@@ -64,13 +68,6 @@ def test_the_sdist_has_the_same_and_what_is_written_about_it(built: Path, wheel:
     assert {name for name in names if "/" not in name} >= AT_THE_TOP
 
 
-def test_the_licence_and_the_command_are_in_it(wheel: zipfile.ZipFile) -> None:
-    (licence,) = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
-    assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
-    (commands,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
-    assert b"pals = pals.cli:main" in wheel.read(commands)
-
-
 def test_what_is_said_on_it(metadata: Message) -> None:
     assert metadata["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"
     classifiers = set(metadata.get_all("Classifier", []))
@@ -78,42 +75,29 @@ def test_what_is_said_on_it(metadata: Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == set(PROJECT["optional-dependencies"])
 
 
-def test_one_version_everywhere() -> None:
+def test_versions() -> None:
     """The package's, that of the citation and the newest of the changelog."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     released = re.findall(r"^## \[(\d[\d.]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)
     assert PROJECT["version"] == citation["version"] == released[0]
     assert citation["license"] == PROJECT["license"].split(" AND ")[0]  # the other is that of the example
+    needed = parsed(["a>=1.2", "a>=2; python_version >= '3.13'", "b==0.1.0", "c", "d<3,>=2.1", "e>1"])
+    assert lowest(needed, "3.11") == {"a": Version("1.2"), "b": Version("0.1.0"), "d": Version("2.1")}
+    assert lowest(needed, "3.13") == {"a": Version("2"), "b": Version("0.1.0"), "d": Version("2.1")}
+    least = lowest(RUNTIME, PYTHONS[0])
+    # earlier ones run code that a file brings along
+    assert least["torch"] >= Version("2.10") and least["pyarrow"] >= Version("14.0.1")
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert newest("3.11").splitlines() == [pin for pin in pins if pin.startswith("torch==")] != []
+    (own,) = [r for r in parsed(PROJECT["optional-dependencies"]["dev"]) if r.name == PROJECT["name"]]
+    assert own.extras == set(EXTRAS) - {"encoders"}
 
 
 def parsed(texts: Iterable[str]) -> list[Requirement]:
     return [Requirement(text) for text in texts]
 
 
-def test_the_oldest_versions_are_the_lower_bounds() -> None:
-    needed = parsed(["a>=1.2", "a>=2; python_version >= '3.13'", "b==0.1.0", "c", "d<3,>=2.1", "e>1"])
-    assert lowest(needed, "3.11") == {"a": Version("1.2"), "b": Version("0.1.0"), "d": Version("2.1")}
-    assert lowest(needed, "3.13") == {"a": Version("2"), "b": Version("0.1.0"), "d": Version("2.1")}
-
-
 @pytest.mark.parametrize("python", PYTHONS)
 def test_every_dependency_has_a_lower_bound(python: str) -> None:
     assert set(lowest(RUNTIME, python)) == {requirement.name for requirement in RUNTIME}
     assert "torch==2.10\n" in oldest(python)
-
-
-def test_older_versions_with_known_holes_stay_out() -> None:
-    """torch before 2.10 and pyarrow before 14.0.1 run code that a file brings along."""
-    least = lowest(RUNTIME, PYTHONS[0])
-    assert least["torch"] >= Version("2.10") and least["pyarrow"] >= Version("14.0.1")
-
-
-def test_torch_alone_is_held_among_the_newest() -> None:
-    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    assert newest("3.11").splitlines() == [pin for pin in pins if pin.startswith("torch==")] != []
-
-
-def test_developers_have_every_extra() -> None:
-    """Tests that need an extra are skipped without it; the encoders are weights alone."""
-    (own,) = [r for r in parsed(PROJECT["optional-dependencies"]["dev"]) if r.name == PROJECT["name"]]
-    assert own.extras == set(EXTRAS) - {"encoders"}

@@ -36,13 +36,10 @@ FLAGS = (
 PAGE = 24  # cards drawn at a time
 LONG = [f"Chroicocephalus novaehollandiae scopulinus ({number}. Red-billed Gull, tarāpunga)" for number in range(20)]
 REPORTS = {
-    "plain": report(60, 4, 20),
-    "hostile": report(30, 9, 9, names=HOSTILE, tree=True),
-    "bare": report(5, 2, 1, images=False),
-    "many": report(3, 60, 40, tree=True),
-    "long": report(12, 20, 4, names=tuple(LONG)),
-    "empty": empty(),
-}
+    "plain": report(60, 4, 20), "hostile": report(30, 9, 9, names=HOSTILE, tree=True),
+    "bare": report(5, 2, 1, images=False), "many": report(3, 60, 40, tree=True),
+    "long": report(12, 20, 4, names=tuple(LONG)), "empty": empty(),
+}  # fmt: skip
 CUT = """
 const beyond = (one, style) => style.overflowX !== "visible" && one.scrollWidth > one.clientWidth;
 const cut = (one, style) => style.textOverflow === "ellipsis" || beyond(one, style);
@@ -95,8 +92,7 @@ class Browser:
         anew whenever it likes."""
         words, cards = self.run(SHOWN)
         found, _, total = words.removesuffix(" items").partition(" of ")
-        assert total == str(len(REPORTS["plain"]["gallery"]))
-        assert cards == min(PAGE, int(found))
+        assert total == str(len(REPORTS["plain"]["gallery"])) and cards == min(PAGE, int(found))
         return int(found)
 
     def fire(self, selector: str, event: str) -> None:
@@ -134,7 +130,6 @@ def browser(chrome: Chrome, folder: Path) -> Iterator[Browser]:
     assert chrome.get_log("browser") == []
 
 
-# ------------------------------------------------------------------------------------------------------------ the filters
 def fitting(**wanted: Any) -> list[dict[str, Any]]:
     """The items of the plain report that a filter must show, straight from the data."""
 
@@ -180,7 +175,7 @@ def test_filters_show_what_the_data_say(browser: Browser, wanted: dict[str, Any]
     assert browser.address.endswith("#doubtful")
 
 
-def test_search_and_nothing_found(browser: Browser) -> None:
+def test_search_sorting_and_more_cards(browser: Browser) -> None:
     browser.open("plain")
     field = browser.find("#f-text")
     field.send_keys("IMG/01")
@@ -188,9 +183,6 @@ def test_search_and_nothing_found(browser: Browser) -> None:
     field.send_keys("xyz")
     assert browser.shown() == 0
     assert browser.find("#nothing").is_displayed() and not browser.find("#copy-items").is_enabled()
-
-
-def test_sorting_the_cards(browser: Browser) -> None:
     entries = REPORTS["plain"]["gallery"]
     for order, key in (("confidence", 1), ("sure", -1)):
         browser.open("plain", f"#doubtful?sort={order}")
@@ -200,9 +192,6 @@ def test_sorting_the_cards(browser: Browser) -> None:
     assert browser.items == sorted(entry["item"] for entry in entries)[:PAGE]
     Select(browser.find("#f-sort")).select_by_value("doubt")
     assert browser.items == [entry["item"] for entry in entries][:PAGE]
-
-
-def test_more_cards_are_drawn_when_asked_for(browser: Browser) -> None:
     browser.open("plain")
     more = browser.find("#more")
     for drawn, words in ((24, "Show 24 more (36 left)"), (48, "Show 12 more (12 left)")):
@@ -245,7 +234,7 @@ new MutationObserver(() => window.said.push(button.innerText)).observe(button, {
 """
 
 
-def test_the_list_can_be_copied(browser: Browser) -> None:
+def test_the_list_can_be_copied_or_is_shown(browser: Browser) -> None:
     browser.open("plain", "#doubtful?status=unsure")
     expected = [entry["item"] for entry in fitting(status="unsure")]
     keep = "{ value: { writeText: async (text) => { window.copied = text; } } }"
@@ -254,9 +243,6 @@ def test_the_list_can_be_copied(browser: Browser) -> None:
     browser.find("#copy-items").click()
     browser.until(lambda: "Copied" in browser.run("return window.said"))
     assert browser.run("return window.copied").split("\n") == expected
-
-
-def test_where_copying_is_forbidden_the_list_is_shown(browser: Browser) -> None:
     browser.open("plain", "#doubtful?status=unsure")
     browser.run("Object.defineProperty(navigator, 'clipboard', { value: undefined }); document.execCommand = () => false")
     browser.find("#copy-items").click()
@@ -265,12 +251,11 @@ def test_where_copying_is_forbidden_the_list_is_shown(browser: Browser) -> None:
     assert listed == [entry["item"] for entry in fitting(status="unsure")]
 
 
-# ---------------------------------------------------------------------------------------------------- tables and heat map
 def column(browser: Browser, number: int) -> list[str]:
     return browser.texts(f"#people-table tbody tr:not(.beyond) > :nth-child({number})")
 
 
-def test_tables_sort_by_mouse_and_keyboard(browser: Browser) -> None:
+def test_tables_sort_show_all_and_can_be_searched(browser: Browser) -> None:
     browser.open("plain")
     people = REPORTS["plain"]["annotators"]
     head = browser.find("#people-table thead th:nth-child(2)")
@@ -284,9 +269,6 @@ def test_tables_sort_by_mouse_and_keyboard(browser: Browser) -> None:
     browser.find("#people-table thead th:first-child button").send_keys(Keys.SPACE)
     assert head.get_attribute("aria-sort") == "none"
     assert [words.split(" mix")[0] for words in column(browser, 1)] == [f"person {k}" for k in range(15)]  # 2 before 10
-
-
-def test_long_tables_show_all_when_asked_and_can_be_searched(browser: Browser) -> None:
     browser.open("plain")
     assert len(column(browser, 1)) == 15
     browser.find('[data-all="people-table"]').click()
@@ -310,7 +292,6 @@ def test_the_heat_map_of_one_person(browser: Browser) -> None:
     assert browser.texts(".cells text") == [f"{100 * n / sum(row):.1f}" for row in everybody for n in row if n]
 
 
-# --------------------------------------------------------------------------------------------------------- hostile names
 def test_hostile_names_are_text(browser: Browser) -> None:
     browser.open("hostile")
     page = browser.run("return document.body.textContent")
@@ -328,7 +309,6 @@ def test_hostile_names_are_text(browser: Browser) -> None:
         _ = browser.chrome.switch_to.alert.text
 
 
-# ------------------------------------------------------------------------------------------------- screens, colours, print
 @pytest.mark.parametrize("name", rest_slow(2, REPORTS))
 def test_the_page_never_scrolls_sideways(browser: Browser, name: str) -> None:
     for width, phone in ((1280, False), (390, True)):
@@ -343,8 +323,7 @@ def test_the_page_never_scrolls_sideways(browser: Browser, name: str) -> None:
 def test_long_names_are_whole(browser: Browser, width: int) -> None:
     browser.screen(width, phone=width < 500)
     browser.open("long")
-    assert browser.run(CUT) == []
-    assert browser.texts(".class-key li") == LONG
+    assert browser.run(CUT) == [] and browser.texts(".class-key li") == LONG
     assert browser.texts(".heat.rows text") == [f"{number}{name}" for number, name in enumerate(LONG, start=1)]  # and its title
     assert all(name in browser.find(".card").text or name in browser.find("#cards").text for name in LONG[:4])
 
@@ -404,8 +383,7 @@ def test_printing(browser: Browser) -> None:
     for selector in ("nav", "#filters", "#toolbar", "#more", ".table-tools"):
         assert not browser.find(selector).is_displayed()
     visible = "return [...document.querySelectorAll(arguments[0])].filter((one) => one.getClientRects().length).length"
-    assert browser.run(visible, ".card") == 12
-    assert browser.run(visible, "#people-table tbody tr") == 20
+    assert browser.run(visible, ".card") == 12 and browser.run(visible, "#people-table tbody tr") == 20
     assert browser.run("return getComputedStyle(document.body).color") == "rgb(26, 30, 35)"  # dark ink on paper
     assert browser.find("#printed").text == "Printed: 12 of 60 items. All are in labels.csv."
     browser.media(kind="")  # or the browser would print what is made for the screen

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from _refused import refused
 from _report import HOSTILE, empty, picture, report
 from pals.report import format, sections
 from pals.report.charts import tag
 from pals.report.data import annotator_rows, confusion_cells, plain_value
 from pals.report.render import embedded, render, write_report
-from pals.util.errors import InputError
 
 SECTIONS = ["overview", "doubtful", "people", "confusion", "classes", "examples", "training", "repeat"]
 VOID = {"meta", "link", "img", "input"}
@@ -67,8 +67,7 @@ class Page(HTMLParser):
         return [attributes["id"] for attributes in self.all("section")]
 
 
-# ------------------------------------------------------------------------------------------------------------ structure
-def test_the_page_has_all_its_parts_once() -> None:
+def test_the_page_has_all_its_parts_also_for_a_screen_reader() -> None:
     page = Page(render(report()))
     assert page.sections == SECTIONS
     assert [link["href"] for link in page.all("a")][1:9] == [f"#{key}" for key in SECTIONS]
@@ -78,9 +77,6 @@ def test_the_page_has_all_its_parts_once() -> None:
     assert len(page.all("script")) == 2  # the data and the code
     assert sum(attributes.get("class") == "how" for attributes in page.all("p")) == len(SECTIONS)
     assert page.texts("title")[0] == "Owls & moths · PALS report"
-
-
-def test_people_with_a_screen_reader_find_their_way() -> None:
     page = Page(render(report()))
     ids = {attributes["id"] for _, attributes, _ in page.elements if "id" in attributes}
     assert len(page.texts("caption")) == len(page.all("table")) == 4
@@ -94,7 +90,7 @@ def test_people_with_a_screen_reader_find_their_way() -> None:
     assert {head["aria-sort"] for head in page.all("th") if "aria-sort" in head} == {"none"}
 
 
-def test_nothing_is_fetched_and_only_this_script_runs() -> None:
+def test_nothing_is_fetched_and_hostile_names_are_not_run() -> None:
     written = render(report(names=HOSTILE, classes=9, people=9))
     page = Page(written)
     for name, attributes, _ in page.elements:
@@ -112,18 +108,12 @@ def test_nothing_is_fetched_and_only_this_script_runs() -> None:
     for kind, content in (("style-src", style), ("script-src", script)):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         assert f"{kind} 'sha256-{digest}'" in policy
-
-
-# ------------------------------------------------------------------------------------------------------------- escaping
-def test_hostile_names_are_shown_and_not_run() -> None:
     page = Page(render(report(12, 9, 9, names=HOSTILE)))
-    assert len(page.all("script")) == 2
-    assert not any("onerror" in attributes for attributes in page.all("img"))
+    assert len(page.all("script")) == 2 and not any("onerror" in attributes for attributes in page.all("img"))
     shown = page.texts("bdi")
     for name in HOSTILE:
         assert name in shown  # as text, character by character
-        assert name in page.data["thumbs"]
-        assert any(entry["label"] == name for entry in page.data["gallery"])
+        assert name in page.data["thumbs"] and any(entry["label"] == name for entry in page.data["gallery"])
     assert HOSTILE[0] in page.texts("title")[0]
 
 
@@ -137,15 +127,13 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_embedded_data_cannot_leave_their_element(value: Any) -> None:
     written = str(embedded(value))
-    assert written.isascii() and not set("<>&") & set(written)
-    assert json.loads(written) == value
+    assert written.isascii() and not set("<>&") & set(written) and json.loads(written) == value
 
 
 @given(st.text())
 def test_a_drawing_cannot_be_left_either(words: str) -> None:
     written = tag("text", words, class_=words, x=1)
-    assert written.count("<") == written.count(">") == 2
-    assert written.count('"') == 4
+    assert written.count("<") == written.count(">") == 2 and written.count('"') == 4
 
 
 @given(st.text(alphabet=st.characters(), min_size=1))
@@ -155,7 +143,24 @@ def test_a_filter_in_an_address_is_read_back(name: str) -> None:
     assert section == "#doubtful" and parse_qs(query, strict_parsing=True)["person"] == [name]
 
 
-def test_file_names_that_are_not_unicode_do_no_harm(tmp_path: Path) -> None:
+def test_the_same_data_give_the_same_bytes_with_each_picture_once(tmp_path: Path) -> None:
+    data = report(6)
+    written = render(data)
+    assert all(written.count(uri.split(",")[1]) == 1 for uri in data["thumbs"].values())
+    (tmp_path / "report.json").write_text(json.dumps(report()), encoding="utf-8")
+    target = write_report(tmp_path)
+    assert target == tmp_path / "report.html"
+    first = target.read_bytes()
+    write_report(tmp_path)
+    assert target.read_bytes() == first == render(report()).encode()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.json"]
+
+
+def test_files_that_are_refused_and_names_that_are_not_unicode(tmp_path: Path) -> None:
+    refused("holds no report", write_report, tmp_path)
+    for content in ("[]", '{"format": 99}', "{}"):
+        (tmp_path / "report.json").write_text(content, encoding="utf-8")
+        refused("format", write_report, tmp_path)
     data = report(3)
     data["gallery"][0]["item"] = data["easy"][0]["item"] = "caf\udce9.png"
     data["thumbs"]["caf\udce9.png"] = picture(1)
@@ -164,37 +169,18 @@ def test_file_names_that_are_not_unicode_do_no_harm(tmp_path: Path) -> None:
     assert page.data["gallery"][0]["item"] == "caf\ufffd.png" and "caf\ufffd.png" in page.data["thumbs"]
 
 
-# ------------------------------------------------------------------------------------------------------------- pictures
-def test_each_picture_is_in_the_page_once() -> None:
-    data = report(6)
-    written = render(data)
-    assert all(written.count(uri.split(",")[1]) == 1 for uri in data["thumbs"].values())
-
-
-# ---------------------------------------------------------------------------------------------------------- what is missing
-def test_a_report_with_nothing_in_it_is_still_a_page() -> None:
-    page = Page(render(empty()))
-    assert page.sections == ["overview", "doubtful", "repeat"]
-    assert any("nothing to review" in words for words in page.texts("p"))
-
-
-@pytest.mark.parametrize("content", ["[]", '{"format": 99}', "{}"])
-def test_the_file_of_another_version_is_refused(tmp_path: Path, content: str) -> None:
-    (tmp_path / "report.json").write_text(content, encoding="utf-8")
-    with pytest.raises(InputError, match="format"):
-        write_report(tmp_path)
-
-
-def test_unknown_numbers_are_shown_as_a_dash() -> None:
+def test_unknown_numbers_agreement_and_answers_without_a_name() -> None:
     data = report(2)
     data["gallery"][0]["confidence"] = None
     data["annotators"][0] |= {"agreement": None, "above_chance": None}
     page = Page(render(data))
     assert page.data["gallery"][0]["confidence"] is None
     assert page.texts("td").count("–") == 2 + 3  # and no Fleiss' kappa of three classes
-
-
-def test_agreement_of_classes_and_of_the_pairs_that_agree_least() -> None:
+    data = report(2)
+    kappa = {**data["agreement"][0], "measure": "fleiss_kappa", "value": -0.001, "low": -0.2, "high": 0.3}
+    shown = sections.class_agreement([*data["agreement"], kappa])[0]
+    assert shown == {"name": "class 0", "krippendorff_alpha": "0.61 (0.50 to 0.70)", "fleiss_kappa": "0.00 (-0.20 to 0.30)"}
+    assert format.percent(-0.0001) == "0.0%"
     data = report(2, people=20)
     page = render(data)
     assert page.count('<td class="number">0.61 (0.50 to 0.70)</td>') == 3
@@ -203,17 +189,19 @@ def test_agreement_of_classes_and_of_the_pairs_that_agree_least() -> None:
     data["agreement"] = []
     page = render(data)
     assert "alpha" not in page and "Who agrees least" not in page
+    data = report(1)
+    data["gallery"][0]["votes"] = [
+        {"annotator": "a", "label": "x", "weight": 0.5},
+        {"annotator": "", "label": "y", "weight": 1.0},
+        {"annotator": "", "label": "x", "weight": 0.25},
+    ]
+    assert Page(render(data)).data["gallery"][0]["votes"] == [
+        {"label": "y", "mark": "", "voters": ["somebody"], "weight": 1.0},
+        {"label": "x", "mark": "", "voters": ["a", "somebody"], "weight": 0.75},
+    ]
 
 
-def test_measures_of_each_class_and_zeros_without_a_sign() -> None:
-    data = report(2)
-    kappa = {**data["agreement"][0], "measure": "fleiss_kappa", "value": -0.001, "low": -0.2, "high": 0.3}
-    shown = sections.class_agreement([*data["agreement"], kappa])[0]
-    assert shown == {"name": "class 0", "krippendorff_alpha": "0.61 (0.50 to 0.70)", "fleiss_kappa": "0.00 (-0.20 to 0.30)"}
-    assert format.percent(-0.0001) == "0.0%"
-
-
-def test_every_cut_is_said() -> None:
+def test_every_cut_is_said_also_beside_the_tree() -> None:
     data = report(20, 5, 3, images=False)
     whole = render(data)
     assert "These are the first" not in whole and "people; all are in" not in whole
@@ -226,9 +214,13 @@ def test_every_cut_is_said() -> None:
     mixed = sum(result != answer for result, answer in zip(cells["result"], cells["answer"], strict=True))
     assert mixed > 12 and f"The first 12 of {mixed}; all are in confusion.csv" in page
     assert "warning 11" in page and "warning 12" not in page and "and 28 more, which <code>pals fit</code> printed" in page
+    data = report(6, tree=True)
+    assert "3 answers in all.</p>" in render(data)
+    data["taxonomy"]["within"] |= {"answers": 88, "of": 45}
+    assert "88 answers in all. The first 1 of 45 pairs; all are in confusion.csv." in render(data)
 
 
-def test_who_may_click_without_looking_is_said_with_the_evidence() -> None:
+def test_clickers_with_evidence_and_long_names() -> None:
     data = report(2)
     data["annotators"][1] |= {"flags": "repeats; chance", "evidence": "repeated the previous answer", "agreement_low": 0.5,
                               "agreement_high": 0.75}  # fmt: skip
@@ -236,9 +228,6 @@ def test_who_may_click_without_looking_is_said_with_the_evidence() -> None:
     assert "May be answering without looking" in page and "</bdi>: repeated the previous answer</li>" in page
     assert '<span class="flag">repeats; chance</span>' in page and "50 to 75%" in page
     assert "May be answering without looking" not in render(report(2))
-
-
-def test_long_names_are_whole_and_the_heat_map_has_numbers() -> None:
     data = report(4, 3, 2)
     longest = "Chroicocephalus novaehollandiae scopulinus (Red-billed Gull, tarapunga)"
     data = json.loads(json.dumps(data).replace('"class 1"', json.dumps(longest)))
@@ -249,22 +238,16 @@ def test_long_names_are_whole_and_the_heat_map_has_numbers() -> None:
     assert not any("class-key" in found.get("class", "") for found in Page(render(report(4))).all("ol"))
 
 
-def test_sections_without_content_are_left_out() -> None:
+def test_sections_without_content_are_left_out_and_curves_show_what_is_known() -> None:
     plain, whole = ([section.key for section in sections.sections(report(tree=tree))[0]] for tree in (False, True))
     assert plain == SECTIONS and set(whole) == {*SECTIONS, "none-of-these", "tree"}
-
-
-def test_answers_without_a_name_and_with_a_weight() -> None:
-    data = report(1)
-    data["gallery"][0]["votes"] = [
-        {"annotator": "a", "label": "x", "weight": 0.5},
-        {"annotator": "", "label": "y", "weight": 1.0},
-        {"annotator": "", "label": "x", "weight": 0.25},
-    ]
-    assert Page(render(data)).data["gallery"][0]["votes"] == [
-        {"label": "y", "mark": "", "voters": ["somebody"], "weight": 1.0},
-        {"label": "x", "mark": "", "voters": ["a", "somebody"], "weight": 0.75},
-    ]
+    page = Page(render(empty()))
+    assert page.sections == ["overview", "doubtful", "repeat"]
+    assert any("nothing to review" in words for words in page.texts("p"))
+    drawn = sections.training_charts(report()["curves"])
+    assert [chart["title"] for chart in drawn] == ["Loss", "Selected items", "Agreement of the classifier"]
+    assert drawn[2]["names"] == ["covering"] and "Approximate" not in drawn[2]["note"]
+    assert sections.training_charts([{"epoch": 1}]) == []
 
 
 @pytest.mark.parametrize(("classes", "people"), [(2, 1), (2, 200), (13, 2), (41, 3), (300, 2)])
@@ -278,33 +261,13 @@ def test_few_and_many(classes: int, people: int) -> None:
     )
 
 
-def test_the_page_stays_small() -> None:
+def test_the_page_stays_small_and_counts_what_its_filters_will_show() -> None:
     """Two hundred people who all answered all of 500 items, and a hundred classes."""
     written = render(report(500, 100, 200, images=False))
     assert len(written) < 5_000_000
     heat = json.loads(written.rsplit('id="data">')[1].split("</script>")[0])["heat"]
     assert 1 < len(heat["people"]) < 200
     assert sum(len(person["cells"]) for person in heat["people"]) <= sections.MAX_HEATMAP_CELLS
-
-
-# --------------------------------------------------------------------------------------------------------------- the file
-def test_the_same_data_give_the_same_bytes(tmp_path: Path) -> None:
-    (tmp_path / "report.json").write_text(json.dumps(report()), encoding="utf-8")
-    target = write_report(tmp_path)
-    assert target == tmp_path / "report.html"
-    first = target.read_bytes()
-    write_report(tmp_path)
-    assert target.read_bytes() == first == render(report()).encode()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.json"]
-
-
-def test_a_folder_without_a_report_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no report"):
-        write_report(tmp_path)
-
-
-# ------------------------------------------------------------------------------------------------------------- the numbers
-def test_the_page_counts_what_its_filters_will_show() -> None:
     data = report(40, 4, 5)
     counts = sections.FilterCounts.of([sections.gallery_entry(row) for row in data["gallery"]])
     by_person, by_result, by_pair = counts.by_annotator, counts.by_result, counts.by_pair
@@ -319,30 +282,12 @@ def test_the_page_counts_what_its_filters_will_show() -> None:
     assert any(link["href"] == "#doubtful?person=person+0" for link in page.all("a"))
 
 
-def test_curves_show_what_is_known() -> None:
-    drawn = sections.training_charts(report()["curves"])
-    assert [chart["title"] for chart in drawn] == ["Loss", "Selected items", "Agreement of the classifier"]
-    assert drawn[2]["names"] == ["covering"] and "Approximate" not in drawn[2]["note"]
-    assert sections.training_charts([{"epoch": 1}]) == []
-
-
-def test_plain_values() -> None:
+def test_plain_values_and_confusions_without_empty_cells() -> None:
     found = plain_value({"a": np.float32(0.5), "b": [np.int64(3), math.nan, pd.NA], "c": (math.inf, "x")})
     assert found == {"a": 0.5, "b": [3, None, None], "c": [None, "x"]} and type(found["b"][0]) is int
-
-
-def test_a_confusion_is_written_without_its_empty_cells() -> None:
-    """With 2,000 classes a table for each of 30 people would be 1.6 GB of zeros."""
     confusion = pd.DataFrame(
         {"annotator": ["ann", "ann", "bob"], "result": ["b", "b", "a"], "answer": ["a", "elsewhere", "a"], "count": [2, 1, 1]}
     )
     assert confusion_cells(confusion, ["a", "b"]) == {"result": [0, 1], "answer": [0, 0], "count": [1, 2]}
     rows = annotator_rows(pd.DataFrame({"annotator": ["bob", "cho"]}), confusion, ["a", "b"])
     assert [row["confusion"]["count"] for row in rows] == [[1], []]
-
-
-def test_a_list_of_mix_ups_beside_the_tree_says_when_it_is_cut() -> None:
-    data = report(6, tree=True)
-    assert "3 answers in all.</p>" in render(data)
-    data["taxonomy"]["within"] |= {"answers": 88, "of": 45}
-    assert "88 answers in all. The first 1 of 45 pairs; all are in confusion.csv." in render(data)

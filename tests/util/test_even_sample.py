@@ -21,8 +21,7 @@ MANY = 20_000_004
 @pytest.mark.parametrize("count", [0, 1, 2, 299, 300, 301, 50_000, MANY, 3 * 10**9])
 def test_rows_rise_from_the_first_to_the_last(count: int) -> None:
     row_M = evenly_spaced(count, 300)
-    assert len(row_M) == min(count, 300)
-    assert row_M.tolist()[:1] + row_M.tolist()[-1:] == [0, count - 1][: 2 * count]
+    assert len(row_M) == min(count, 300) and row_M.tolist()[:1] + row_M.tolist()[-1:] == [0, count - 1][: 2 * count]
     step_M = row_M.diff()
     assert not len(step_M) or int(step_M.min()) >= max(1, int(step_M.max()) - 1)
 
@@ -31,7 +30,6 @@ def test_samples_of_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of tensors that take no memory: one row, seen again and again."""
     pictures = torch.zeros(1, 3, 1, 1, dtype=torch.uint8).expand(MANY, 3, 1, 1)
     assert extractor._rows(pictures, evenly_spaced(MANY, 300)).shape == (300, 3, 1, 1)
-
     cut: list[Tensor] = []
     monkeypatch.setattr(extractor, "learn_patches", lambda network, images, generator: cut.append(images))
     extractor.cut_patches(PatchNetwork(3, 2), pictures, ((0.5,) * 3, (0.5,) * 3), seed=0)

@@ -9,18 +9,10 @@ from typing import Any
 
 import pytest
 
+from _refused import refused
 from pals.training.run_log import RunLog
+from pals.util import files
 from pals.util.errors import InputError, unknown
-from pals.util.files import (
-    is_unfinished,
-    mark_as_text,
-    read_json,
-    read_json_lines,
-    without_mark,
-    write_bytes,
-    write_json,
-    write_text,
-)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -29,11 +21,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_write_makes_the_folders_and_replaces(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "file"
-    write_bytes(path, b"one")
-    write_bytes(path, memoryview(b"two"))
-    assert contents(tmp_path) == {"a/b/file": b"two"}
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    write_text(path, "drei: ä")
+    files.write_bytes(path, b"one")
+    files.write_bytes(path, memoryview(b"two"))
+    assert contents(tmp_path) == {"a/b/file": b"two"} and stat.S_IMODE(path.stat().st_mode) == 0o644
+    files.write_text(path, "drei: ä")
     assert path.read_text(encoding="utf-8") == "drei: ä"
 
 
@@ -46,8 +37,7 @@ def test_the_remedy_is_one_for_the_failure(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("tempfile.mkstemp", refuse)
-    with pytest.raises(InputError, match=f"intact; {remedy}"):
-        write_text(tmp_path / "file", "text")
+    refused(f"intact; {remedy}", files.write_text, tmp_path / "file", "text")
 
 
 @pytest.mark.parametrize("step", ["tempfile.mkstemp", "os.fsync", "pathlib.Path.replace", "pathlib.Path.chmod"])
@@ -56,7 +46,7 @@ def test_a_failure_leaves_the_old_file(
     step: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
-    write_bytes(path, b"old")
+    files.write_bytes(path, b"old")
 
     def fail(*_: Any, **__: Any) -> None:
         raise error
@@ -64,7 +54,7 @@ def test_a_failure_leaves_the_old_file(
     monkeypatch.setattr(step, fail)
     expected = InputError if isinstance(error, OSError) else type(error)
     with pytest.raises(expected) as caught:
-        write_bytes(path, b"new")
+        files.write_bytes(path, b"new")
     monkeypatch.undo()
     assert contents(tmp_path) == {"file": b"old"}
     if expected is InputError:
@@ -79,39 +69,10 @@ def test_unfinished_files_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         seen.extend(tmp_path.iterdir())
 
     monkeypatch.setattr(os, "fsync", look)
-    write_bytes(tmp_path / "checkpoint.pt", b"x")
-    assert len(seen) == 1
-    assert is_unfinished(seen[0])
+    files.write_bytes(tmp_path / "checkpoint.pt", b"x")
+    assert len(seen) == 1 and files.is_unfinished(seen[0])
     for name in ("checkpoint.pt", ".hidden", "notes.part", ".checkpoint.pt"):
-        assert not is_unfinished(tmp_path / name)
-
-
-def test_unwritable_places(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(InputError, match=r"Could not write .*file/inside"):
-        write_bytes(tmp_path / "file" / "inside", b"y")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match=r"Could not write .*folder"):
-        write_bytes(tmp_path / "folder", b"y")
-    assert contents(tmp_path) == {"file": b"x"}
-
-
-def test_json_round_trip_and_complaints(tmp_path: Path) -> None:
-    path = tmp_path / "value.json"
-    write_json(path, {"a": [1, 2.5, None], "ö": "é"})
-    assert read_json(path) == {"a": [1, 2.5, None], "ö": "é"}
-    with pytest.raises(InputError, match=r"missing\.json does not exist"):
-        read_json(tmp_path / "missing.json")
-
-
-def test_json_lines(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    assert list(read_json_lines(path)) == []
-    path.write_text('{"a": 1}\n{"a": 2}\n{"a"')
-    assert list(read_json_lines(path)) == [{"a": 1}, {"a": 2}]  # the cut-off line is passed over
-    path.write_text('{"a": 1}\n{"a"\n{"a": 3}\n')
-    with pytest.raises(InputError, match=r"log\.jsonl, line 2 is not JSON"):
-        list(read_json_lines(path))
+        assert not files.is_unfinished(tmp_path / name)
 
 
 def test_run_log(tmp_path: Path) -> None:
@@ -128,21 +89,35 @@ def test_run_log(tmp_path: Path) -> None:
         {"event": "epoch", "total_epoch": 2, "loss": 0.5},
     ]
     log.append("epoch", total_epoch=3)
-    assert len(list(read_json_lines(log.path))) == 4
+    assert len(list(files.read_json_lines(log.path))) == 4
     log.clear()
     assert log.path.read_text() == ""
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"Could not write .*log\.jsonl: .*\. Make room"):
-        RunLog(tmp_path / "file" / "log.jsonl").append("start")
+    refused(r"Could not write .*log\.jsonl: .*\. Make room", RunLog(tmp_path / "file" / "log.jsonl").append, "start")
 
 
-def test_the_nearest_word_is_named() -> None:
+def test_unwritable_places_json_and_the_nearest_word(tmp_path: Path) -> None:
     assert str(unknown("colour", "grene", ["red", "green", "blue"])) == (
         "Unknown colour 'grene': did you mean 'green'? Known: blue, green, red."
     )
     assert str(unknown("colour", "GREEN", ["green"])) == "Unknown colour 'GREEN': did you mean 'green'? Known: green."
     assert str(unknown("colour", "xyzzy", ["red"])) == "Unknown colour 'xyzzy': Known: red."
     assert str(unknown("colour", "red", [])) == "Unknown colour 'red': Known: none."
+    (tmp_path / "file").write_text("x")
+    refused(r"Could not write .*file/inside", files.write_bytes, tmp_path / "file" / "inside", b"y")
+    (tmp_path / "folder").mkdir()
+    refused(r"Could not write .*folder", files.write_bytes, tmp_path / "folder", b"y")
+    assert contents(tmp_path) == {"file": b"x"}
+    path = tmp_path / "value.json"
+    files.write_json(path, {"a": [1, 2.5, None], "ö": "é"})
+    assert files.read_json(path) == {"a": [1, 2.5, None], "ö": "é"}
+    refused(r"missing\.json does not exist", files.read_json, tmp_path / "missing.json")
+    path = tmp_path / "log.jsonl"
+    assert list(files.read_json_lines(path)) == []
+    path.write_text('{"a": 1}\n{"a": 2}\n{"a"')
+    assert list(files.read_json_lines(path)) == [{"a": 1}, {"a": 2}]  # the cut-off line is passed over
+    path.write_text('{"a": 1}\n{"a"\n{"a": 3}\n')
+    refused(r"log\.jsonl, line 2 is not JSON", list, files.read_json_lines(path))
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5000])
@@ -150,18 +125,16 @@ def test_json_that_cannot_be_read(content: bytes, tmp_path: Path) -> None:
     """Also where it is JSON, but deeper or longer than Python reads."""
     path = tmp_path / "x.json"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"Cannot read .*x\.json"):
-        read_json(path)
+    refused(r"Cannot read .*x\.json", files.read_json, path)
     path.write_bytes(content + b"\n{}\n")
-    with pytest.raises(InputError, match=r"line 1 is not JSON|Cannot read .*x\.json"):
-        list(read_json_lines(path))
+    refused(r"line 1 is not JSON|Cannot read .*x\.json", list, files.read_json_lines(path))
 
 
 @pytest.mark.parametrize(
     "cell", ["=1+1", "+x", "-x", "@x", "\tx", "\rx", "'=x", "''=x", "'x", "x", "", "'", "-3", "+2.50", "-3x"]
 )
 def test_cells_that_are_no_formulas(cell: str) -> None:
-    marked = mark_as_text(cell)
-    assert without_mark(marked) == cell
+    marked = files.mark_as_text(cell)
+    assert files.without_mark(marked) == cell
     assert marked[:1] not in ("=", "@", "\t", "\r") and (marked[:1] not in ("+", "-") or marked in ("-3", "+2.50"))
     assert (marked == cell) == (cell in ("'x", "x", "", "'", "-3", "+2.50"))

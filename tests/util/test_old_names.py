@@ -10,20 +10,14 @@ from pals.pipeline.finished_run import read_columns
 from pals.util.old_names import OldRunWarning, with_current_keys
 
 
-def test_columns_of_tables(tmp_path: Path) -> None:
+def test_old_names_warn_and_current_ones_do_not(tmp_path: Path) -> None:
     (tmp_path / "votes.csv").write_text("item,worker,label,weight,is_gold\na,ann,newt,1,False\n")
     with pytest.warns(OldRunWarning, match="'worker'"):
         table = read_columns(tmp_path, "votes.csv")
     assert table["annotator"] == ["ann"]
-
-
-def test_keys_of_json() -> None:
     with pytest.warns(OldRunWarning):
         data = with_current_keys(Path("report.json"), {"gallery": [{"votes": [{"worker": "ann"}]}], "title": "worker"})
     assert data == {"gallery": [{"votes": [{"annotator": "ann"}]}], "title": "worker"}
-
-
-def test_current_names_give_no_warning(tmp_path: Path) -> None:
     (tmp_path / "votes.csv").write_text("item,annotator,label,weight,is_gold\na,ann,newt,1,False\n")
     assert read_columns(tmp_path, "votes.csv")["annotator"] == ["ann"]
     assert with_current_keys(Path("report.json"), {"a": [1]}) == {"a": [1]}

@@ -39,12 +39,9 @@ def test_lines(calls: list[tuple[float, int, int | None]], shown: list[str], mon
     assert lines(monkeypatch, calls) == shown
 
 
-def test_what_was_done_before_does_not_count_as_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_done_before_and_a_bar_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = lines(monkeypatch, [(0.0, 3000, 4000), (2.0, 3500, 4000), (4.0, 4000, 4000)])
     assert (shown[0], shown[-1]) == ("Resuming: 3,000 items are done", "items: 4,000 of 4,000, 250/s")
-
-
-def test_a_bar_in_a_terminal() -> None:
     file = io.StringIO()
     with showing_count(Console(file=file, width=120, force_terminal=True), "items", rate=True) as tell:
         tell(256, None)

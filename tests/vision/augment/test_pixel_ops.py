@@ -14,17 +14,15 @@ from PIL import Image
 from pillow_reference import PILLOW, digits, from_pillow, one_by_one, photos, to_pillow
 from torch import Tensor
 
-from pals.util.errors import InputError
+from _refused import refused
 from pals.vision.augment import augmentations, geometry, pixel_ops
 from pals.vision.augment.autoaugment import OPERATIONS
 
 IMAGES = {
-    "photos 32": lambda: photos(32, 32, 60),
-    "photos 31 x 45": lambda: photos(31, 45, 30),
-    "grey 20 x 64": lambda: photos(20, 64, 30, channels=1),
-    "photos 224": lambda: photos(224, 224, 4),
+    "photos 32": lambda: photos(32, 32, 60), "photos 31 x 45": lambda: photos(31, 45, 30),
+    "grey 20 x 64": lambda: photos(20, 64, 30, channels=1), "photos 224": lambda: photos(224, 224, 4),
     "digits 8": lambda: digits(60),
-}
+}  # fmt: skip
 LIMITS = {"SX": 0.3, "SY": 0.3, "TX": 0.46, "TY": 0.46, "RO": 45.0}
 
 
@@ -49,8 +47,7 @@ def test_every_operation_equals_pillow_bit_for_bit(op: str, kind: str) -> None:
     values_B = values_for(op, len(images))
     before = images.clone()
     made = OPERATIONS[op].apply(images, values_B)
-    assert made.dtype == torch.uint8
-    assert torch.equal(made, one_by_one(images, PILLOW[op], values_B.tolist()))
+    assert made.dtype == torch.uint8 and torch.equal(made, one_by_one(images, PILLOW[op], values_B.tolist()))
     assert torch.equal(images, before)
 
 
@@ -63,7 +60,7 @@ def test_images_of_one_or_two_levels(op: str) -> None:
     assert torch.equal(OPERATIONS[op].apply(even, values_B), one_by_one(even, PILLOW[op], values_B.tolist()))
 
 
-def test_hand_worked_values() -> None:
+def test_hand_worked_values_and_hue() -> None:
     images = torch.tensor([[[[0, 10], [100, 255]]]], dtype=torch.uint8)
     one = torch.ones(1, dtype=torch.float64)
     assert pixel_ops.solarize(images, 100 * one).flatten().tolist() == [0, 10, 155, 0]
@@ -75,21 +72,18 @@ def test_hand_worked_values() -> None:
     assert pixel_ops.autocontrast(images[..., :1]).flatten().tolist() == [0, 254]
     assert geometry.translate_x(images, 0.5 * one).flatten().tolist() == [10, 128, 255, 128]
     assert geometry.rotate(images, 90 * one).flatten().tolist() == [10, 255, 0, 100]  # counter-clockwise
-
-
-def hue_in_pillow(image: Image.Image, turn: float) -> Image.Image:
-    hue, saturation, value = image.convert("HSV").split()
-    turned = (np.asarray(hue).astype(int) + int(turn * 255)) % 256
-    return Image.merge("HSV", (Image.fromarray(turned.astype(np.uint8)), saturation, value)).convert("RGB")
-
-
-def test_hue_equals_pillow() -> None:
     images = photos(64, 64, 40)
     every = torch.cartesian_prod(*[torch.arange(0, 256, 15)] * 3).to(torch.uint8)  # 18 levels per channel
     images = torch.cat([images, every[:4096].T.reshape(1, 3, 64, 64), every[-4096:].T.reshape(1, 3, 64, 64)])
     turn_B = torch.linspace(-0.5, 0.5, len(images), dtype=torch.float64)
     assert torch.equal(pixel_ops.hue(images, turn_B), one_by_one(images, hue_in_pillow, turn_B.tolist()))
     assert torch.equal(pixel_ops.hue(images[:, :1], turn_B), images[:, :1])
+
+
+def hue_in_pillow(image: Image.Image, turn: float) -> Image.Image:
+    hue, saturation, value = image.convert("HSV").split()
+    turned = (np.asarray(hue).astype(int) + int(turn * 255)) % 256
+    return Image.merge("HSV", (Image.fromarray(turned.astype(np.uint8)), saturation, value)).convert("RGB")
 
 
 @pytest.mark.parametrize("across", [True, False])
@@ -138,13 +132,6 @@ def test_cutout_against_a_loop(row: int, column: int, side: int) -> None:
     assert torch.equal(made, expected)
 
 
-def test_cutout_side_may_differ_by_image() -> None:
-    images = torch.ones(3, 1, 8, 8, dtype=torch.uint8)
-    middle_B = torch.full((3,), 4)
-    made = geometry.cutout(images, middle_B, middle_B, torch.tensor([0, 2, 3]), fill=9)
-    assert (made == 9).sum(dim=(1, 2, 3)).tolist() == [0, 4, 9]
-
-
 def resize_in_pillow(image: Image.Image, height: int, width: int) -> Image.Image:
     """Width first: the order older versions of Pillow always take."""
     image = image.resize((width, image.size[1]), Image.Resampling.BILINEAR)
@@ -164,7 +151,7 @@ def test_resized_crop_equals_pillow(shape: tuple[int, int], size: int) -> None:
         assert torch.equal(out, from_pillow(resize_in_pillow(cut, size, size)))
 
 
-def test_resize_and_center_crop() -> None:
+def test_resize_crop_squares_and_sizes_at_their_limits() -> None:
     images = photos(50, 75, 6)
     small = geometry.resize_short(images, 28)
     assert small.shape == (6, 3, 28, 42)
@@ -172,6 +159,16 @@ def test_resize_and_center_crop() -> None:
     assert geometry.resize_short(images.transpose(2, 3), 28).shape == (6, 3, 42, 28)
     assert torch.equal(geometry.resize(images, 50, 75), images)
     assert torch.equal(geometry.center_crop(images, 20, 25), images[:, :, 15:35, 25:50])
+    images = torch.ones(3, 1, 8, 8, dtype=torch.uint8)
+    middle_B = torch.full((3,), 4)
+    made = geometry.cutout(images, middle_B, middle_B, torch.tensor([0, 2, 3]), fill=9)
+    assert (made == 9).sum(dim=(1, 2, 3)).tolist() == [0, 4, 9]
+    images = torch.zeros(5, 1, 10, 100, dtype=torch.uint8)
+    boxes = torch.stack(augmentations.draw_boxes(images, torch.Generator().manual_seed(0), (1.0, 1.0)), dim=1)
+    assert boxes.tolist() == [[0, 43, 10, 13]] * 5
+    images, zero_B = digits(2), torch.zeros(2, dtype=torch.int64)
+    refused("pad below 8", geometry.reflect_crop, images, 8, zero_B, zero_B)
+    refused("resize them first", geometry.center_crop, images, 9, 8)
 
 
 def box_by_torchvision_rule(H: int, W: int, scale: tuple[float, float], rng: random.Random) -> tuple[int, int, int, int]:
@@ -196,22 +193,7 @@ def test_boxes_follow_the_torchvision_rule(H: int, W: int, scale: tuple[float, f
     assert (((made.mean(dim=0) - expected.mean(dim=0)) / error).abs() < 4).all()
     torch.testing.assert_close(made.std(dim=0), expected.std(dim=0), rtol=0.05, atol=0.05)
     top_B, left_B, height_B, width_B = made.unbind(dim=1)
-    assert min(top_B.min(), left_B.min()) >= 0
-    assert (top_B + height_B).max() <= H and (left_B + width_B).max() <= W
-
-
-def test_a_box_that_never_fits_falls_back_to_the_middle() -> None:
-    images = torch.zeros(5, 1, 10, 100, dtype=torch.uint8)
-    boxes = torch.stack(augmentations.draw_boxes(images, torch.Generator().manual_seed(0), (1.0, 1.0)), dim=1)
-    assert boxes.tolist() == [[0, 43, 10, 13]] * 5
-
-
-def test_impossible_sizes_are_refused() -> None:
-    images, zero_B = digits(2), torch.zeros(2, dtype=torch.int64)
-    with pytest.raises(InputError, match="pad below 8"):
-        geometry.reflect_crop(images, 8, zero_B, zero_B)
-    with pytest.raises(InputError, match="resize them first"):
-        geometry.center_crop(images, 9, 8)
+    assert min(top_B.min(), left_B.min()) >= 0 and (top_B + height_B).max() <= H and (left_B + width_B).max() <= W
 
 
 @pytest.mark.gpu

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from _refused import refused
 from _slow import rest_slow
-from pals.util.errors import InputError
 from pals.util.even_sample import evenly_spaced
 from pals.vision.images import decoding as decoding_module
 from pals.vision.images.decoding import HOWS, BadImageError, How, decode
@@ -68,18 +68,12 @@ def reason_of(path: Path, size: int = 8) -> str:
     return caught.value.reason
 
 
-# ---- names
-
-
-def test_names_are_relative_sorted_and_of_all_endings(tmp_path: Path) -> None:
+def test_names_are_sorted_links_followed_and_no_folder_read_twice(tmp_path: Path) -> None:
     names = ("b/z.JPG", "b/a/x.Png", "a.tiff", "c d/é ü.webp", "B.gif", "notes.txt", "png", "x.png.zip")
     hidden = (".b.png", ".git/c.png", "__MACOSX/a.png", "x/._a.png", "@eaDir/a.png")  # and copies by other systems
     touch(*(tmp_path / name for name in (*names, *hidden)))
     assert list_images(tmp_path) == ["B.gif", "a.tiff", "b/a/x.Png", "b/z.JPG", "c d/é ü.webp"]
     assert list_images(str(tmp_path)) == list_images(tmp_path)
-
-
-def test_links_are_followed_and_no_folder_is_read_twice(tmp_path: Path) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     touch(inside / "real" / "a.png", outside / "b.png", outside / "deep" / "c.png")
     for number in range(8):  # whatever order the system lists them in, the real path is the one that counts
@@ -99,40 +93,30 @@ def test_pipes_are_not_pictures_and_a_link_to_itself_is_a_bad_one(tmp_path: Path
     (tmp_path / "back").symlink_to(tmp_path / "there")
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "waits.png").symlink_to(tmp_path / "pipe.png")
-    assert list_images(tmp_path) == ["a.png", "loop.png"]
-    assert "not a file" in reason_of(tmp_path / "pipe.png")
+    assert list_images(tmp_path) == ["a.png", "loop.png"] and "not a file" in reason_of(tmp_path / "pipe.png")
     assert reason_of(tmp_path / "loop.png")
 
 
 def test_folders_without_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="does not exist"):
-        list_images(tmp_path / "none")
-    touch(tmp_path / "file.png")
-    with pytest.raises(InputError, match="is a file, not a folder"):
-        list_images(tmp_path / "file.png")
+    touch(tmp_path / "file.png", tmp_path / "heic" / "1.heic", tmp_path / "heic" / "2.HEIC", tmp_path / "heic" / "readme")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"it is empty.*Extensions that are read: .*jpg"):
-        list_images(tmp_path / "empty")
-    touch(tmp_path / "heic" / "1.heic", tmp_path / "heic" / "2.HEIC", tmp_path / "heic" / "readme")
-    with pytest.raises(InputError, match=r"found: 2 x \.heic, 1 x no ending"):
-        list_images(tmp_path / "heic")
+    for name, words in {
+        "none": "does not exist",
+        "file.png": "is a file, not a folder",
+        "empty": r"it is empty.*Extensions that are read: .*jpg",
+        "heic": r"found: 2 x \.heic, 1 x no ending",
+    }.items():
+        refused(words, list_images, tmp_path / name)
 
     def refuse(path: Path) -> object:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(InputError, match=r"Cannot read folder .*: Permission denied"):
-        list_images(tmp_path)
-
-
-# ---- kinds of pictures
+    refused("Permission denied", list_images, tmp_path)
 
 
 def filled(mode: str, colour: object, **info: object) -> Callable[[Path], None]:
-    def save(path: Path) -> None:
-        Image.new(mode, (6, 4), colour).save(path, **info)  # type: ignore[arg-type]
-
-    return save
+    return lambda path: Image.new(mode, (6, 4), colour).save(path, **info)  # type: ignore[arg-type]
 
 
 def palette(transparency: object) -> Callable[[Path], None]:
@@ -164,10 +148,7 @@ def png(width: int, height: int, depth: int, kind: int, data: bytes) -> bytes:
 
 KINDS: dict[str, tuple[str, Callable[[Path], None], tuple[int, int, int], int]] = {
     "rgb": ("png", filled("RGB", (200, 100, 50)), (200, 100, 50), 0),
-    "grey": ("png", filled("L", 77), (77, 77, 77), 0),
-    "one bit": ("png", filled("1", 1), (255, 255, 255), 0),
-    "one bit, black": ("tif", filled("1", 0), (0, 0, 0), 0),
-    "grey and alpha": ("png", filled("LA", (77, 255)), (77, 77, 77), 0),
+    "grey": ("png", filled("L", 77), (77, 77, 77), 0), "one bit": ("png", filled("1", 1), (255, 255, 255), 0),
     "grey, transparent": ("png", filled("LA", (77, 0)), (255, 255, 255), 0),
     "alpha": ("png", filled("RGBA", (200, 100, 50, 255)), (200, 100, 50), 0),
     "transparent": ("png", filled("RGBA", (200, 100, 50, 0)), (255, 255, 255), 0),
@@ -193,10 +174,9 @@ KINDS: dict[str, tuple[str, Callable[[Path], None], tuple[int, int, int], int]] 
     "ppm": ("ppm", filled("RGB", (200, 100, 50)), (200, 100, 50), 0),
     "tga": ("tga", filled("RGB", (200, 100, 50)), (200, 100, 50), 0),
     "lzw tiff": ("tiff", filled("RGB", (200, 100, 50), compression="tiff_lzw"), (200, 100, 50), 0),
-    "animated gif": ("gif", frames, (200, 100, 50), 0),
-    "animated png": ("png", frames, (200, 100, 50), 0),
+    "animated gif": ("gif", frames, (200, 100, 50), 0), "animated png": ("png", frames, (200, 100, 50), 0),
     "animated webp": ("webp", frames, (200, 100, 50), 0),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -269,26 +249,20 @@ def test_orientation(orientation: int, ending: str, tmp_path: Path) -> None:
         assert np.abs(found - expected).max() <= (6 if ending == "jpg" else 2)
 
 
-# ---- sizes
-
-
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("ending", ["png", "bmp", "tif", "jpg"])
-def test_the_right_size_is_left_untouched(how: How, ending: str, tmp_path: Path) -> None:
+def test_the_right_size_is_left_untouched_or_only_cut(how: How, ending: str, tmp_path: Path) -> None:
     image = random_image(32, 32)
     image.save(tmp_path / f"a.{ending}")
     expected = Image.open(tmp_path / "a.jpg") if ending == "jpg" else image
     assert (decode(tmp_path / f"a.{ending}", 32, how=how) == pixels(expected)).all()
+    for width, height, left, top in ((40, 32, 4, 0), (41, 32, 4, 0), (32, 50, 0, 9)):
+        image = random_image(width, height)
+        image.save(tmp_path / "b.png")
+        assert (decode(tmp_path / "b.png", 32, how="crop") == pixels(image)[:, top : top + 32, left : left + 32]).all()
 
 
-@pytest.mark.parametrize(("width", "height", "left", "top"), [(40, 32, 4, 0), (41, 32, 4, 0), (32, 50, 0, 9)])
-def test_what_only_needs_cutting_is_only_cut(width: int, height: int, left: int, top: int, tmp_path: Path) -> None:
-    image = random_image(width, height)
-    image.save(tmp_path / "a.png")
-    assert (decode(tmp_path / "a.png", 32, how="crop") == pixels(image)[:, top : top + 32, left : left + 32]).all()
-
-
-def test_three_ways_to_make_a_square(tmp_path: Path) -> None:
+def test_three_ways_to_make_a_square_and_no_stripes(tmp_path: Path) -> None:
     """A red, a green and a blue square side by side."""
     image = Image.new("RGB", (120, 40), (0, 255, 0))
     image.paste((255, 0, 0), (0, 0, 40, 40))
@@ -301,14 +275,9 @@ def test_three_ways_to_make_a_square(tmp_path: Path) -> None:
     assert (crop == np.array([0, 255, 0])[:, None, None]).all()
     assert (pad[:, :4] == 128).all() and (pad[:, 8:] == 128).all()
     assert decode(tmp_path / "a.png", 12).tolist() == squash.tolist()
-
-
-def test_fine_patterns_become_grey_not_stripes(tmp_path: Path) -> None:
-    stripes = np.zeros((400, 400), dtype=np.uint8)
-    stripes[:, ::2] = 255
+    stripes = np.tile(np.array([255, 0], dtype=np.uint8), (400, 200))
     Image.fromarray(stripes).save(tmp_path / "a.png")
-    found = decode(tmp_path / "a.png", 16).astype(int)
-    assert np.abs(found - 127.5).max() <= 1
+    assert np.abs(decode(tmp_path / "a.png", 16).astype(int) - 127.5).max() <= 1
 
 
 @pytest.mark.parametrize("how", ["squash", "crop", "pad"])
@@ -351,7 +320,6 @@ def test_bands_change_nothing(mode: str, how: How, tmp_path: Path, monkeypatch: 
     assert all((a == b).all() for a, b in zip(whole, bands, strict=True))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 40), st.sampled_from(HOWS), st.integers(0, 255))
 def test_one_colour_stays_one_colour(
     tmp_path_factory: pytest.TempPathFactory, width: int, height: int, size: int, how: How, grey: int
@@ -359,19 +327,26 @@ def test_one_colour_stays_one_colour(
     path = tmp_path_factory.getbasetemp() / "one_colour.png"
     Image.new("L", (width, height), grey).save(path)
     found = decode(path, size, how=how)
-    assert found.shape == (3, size, size)
-    assert set(np.unique(found)) <= ({grey, 128} if how == "pad" else {grey})
+    assert found.shape == (3, size, size) and set(np.unique(found)) <= ({grey, 128} if how == "pad" else {grey})
 
 
-@pytest.mark.parametrize(
-    ("size", "how", "complaint"), [(0, "crop", "0 pixels"), (5000, "pad", "5000"), (8, "cut", "Unknown way")]
-)
-def test_impossible_sizes(size: int, how: How, complaint: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=complaint):
-        decode(tmp_path / "a.png", size, how=how)
-
-
-# ---- large pictures
+def test_impossible_sizes_and_files_that_are_no_pictures(tmp_path: Path) -> None:
+    for size, how, complaint in ((0, "crop", "0 pixels"), (5000, "pad", "5000"), (8, "cut", "Unknown way")):
+        refused(complaint, decode, tmp_path / "a.png", size, how=how)
+    for content, reason in {
+        png(30_000, 20_000, 8, 2, b""): "more than the 500 megapixels",  # before it is decoded
+        png(100_000, 100_000, 8, 2, b""): "more than the 500 megapixels",
+        b"": "the file is empty",
+        b"\x89PNG\r\n\x1a\n\0\0": "damaged or cut off",
+        b"hello, I am a text\n": "not an image of a known format",
+        b"<!DOCTYPE html><html>404</html>": "a web page, not an image",
+        b"\0\0\0\x18ftypheic\0\0\0\0": "a HEIC image, which is not read",
+        b"version https://git-lfs.github.com/spec/v1\noid": "git lfs pull",
+        bytes(1000): "only zeros",
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n": "not an image of a known format",
+    }.items():
+        (tmp_path / "a.png").write_bytes(content)
+        assert reason in reason_of(tmp_path / "a.png")
 
 
 def test_a_hundred_megapixels(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
@@ -387,12 +362,12 @@ def test_a_hundred_megapixels(tmp_path: Path, recwarn: pytest.WarningsRecorder) 
 
 @pytest.mark.parametrize("ending", ["png", "tif", "gif", "webp", "jpg"])
 def test_pillows_limit_is_raised_only_for_the_moment(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Image.new("RGB", (30, 30), (9, 9, 9)).save(tmp_path / f"a.{ending}")
+    path = tmp_path / f"a.{ending}"
+    Image.new("RGB", (30, 30), (9, 9, 9)).save(path)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)  # so that this is what 180 megapixels are otherwise
     with pytest.raises(Image.DecompressionBombError):
-        Image.open(tmp_path / f"a.{ending}").load()
-    assert np.abs(decode(tmp_path / f"a.{ending}", 4).astype(int) - 9).max() <= 3
-    assert median_side(tmp_path, [f"a.{ending}"]) == 30
+        Image.open(path).load()
+    assert np.abs(decode(path, 4).astype(int) - 9).max() <= 3 and median_side(tmp_path, [path.name]) == 30
     assert Image.MAX_IMAGE_PIXELS == 10
     with larger_images:
         Image.MAX_IMAGE_PIXELS = 2000  # by other code
@@ -413,14 +388,12 @@ def test_changes_of_pillow_are_shared_by_threads_and_taken_back() -> None:
         thread.start()
     with quiet, larger_images:
         inside.wait(5)
-        assert Image.MAX_IMAGE_PIXELS == 500_000_000
-        assert warnings.filters != filters
+        assert Image.MAX_IMAGE_PIXELS == 500_000_000 and warnings.filters != filters
     assert Image.MAX_IMAGE_PIXELS == 500_000_000
     leave.set()
     for thread in threads:
         thread.join(5)
-    assert before == Image.MAX_IMAGE_PIXELS
-    assert list(warnings.filters) == filters
+    assert before == Image.MAX_IMAGE_PIXELS and list(warnings.filters) == filters
 
 
 def test_the_budget_bounds_what_is_decoded_at_once() -> None:
@@ -446,42 +419,17 @@ def test_the_budget_bounds_what_is_decoded_at_once() -> None:
     assert most == 25 and budget.used == 0  # too large for the budget, but alone
 
 
-# ---- bad files
-
-
-@pytest.mark.parametrize(("width", "height"), [(30_000, 20_000), (100_000, 100_000)])
-def test_what_is_too_large_is_refused_before_it_is_decoded(width: int, height: int, tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(png(width, height, 8, 2, b""))
-    assert "more than the 500 megapixels" in reason_of(tmp_path / "a.png")
-
-
-def test_reasons_for_files_that_are_no_pictures(tmp_path: Path) -> None:
-    for content, reason in {
-        b"": "the file is empty",
-        b"\x89PNG\r\n\x1a\n\0\0": "damaged or cut off",
-        b"hello, I am a text\n": "not an image of a known format",
-        b"<!DOCTYPE html><html>404</html>": "a web page, not an image",
-        b"\0\0\0\x18ftypheic\0\0\0\0": "a HEIC image, which is not read; convert it to JPEG",
-        b"version https://git-lfs.github.com/spec/v1\noid": "only a pointer; fetch the image with git lfs pull",
-        bytes(1000): "only zeros: the file was not written completely",
-        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n": "not an image of a known format",
-    }.items():
-        (tmp_path / "a.png").write_bytes(content)
-        assert reason_of(tmp_path / "a.png") == reason
-
-
 @pytest.mark.parametrize("ending", ["jpg", "png", "gif", "tif", "webp", "bmp", "ppm", "jp2"])
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_files_that_are_cut_off(ending: str, share: float, tmp_path: Path) -> None:
+def test_files_that_are_cut_off(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.{ending}"
     random_image(90, 70).save(path)
     data = path.read_bytes()
-    path.write_bytes(data[: int(len(data) * share)])
-    if ending != "jp2":  # its first part is a coarse but whole picture: the decoder may make do with it
-        assert len(reason_of(path)) < 160
-        assert reason_of(path, 90) == reason_of(path)
-    if ending in ("jpg", "png", "bmp", "ppm") and share > 0.4:
-        assert reason_of(path) == "the file is cut off"
+    for share in (0.1, 0.5, 0.9):
+        path.write_bytes(data[: int(len(data) * share)])
+        if ending != "jp2":  # its first part is a coarse but whole picture: the decoder may make do with it
+            assert len(reason_of(path)) < 160 and reason_of(path, 90) == reason_of(path)
+        if ending in ("jpg", "png", "bmp", "ppm") and share > 0.4:
+            assert reason_of(path) == "the file is cut off"
 
 
 def test_broken_bytes_give_a_picture_or_a_reason(tmp_path: Path) -> None:
@@ -500,13 +448,10 @@ def test_broken_bytes_give_a_picture_or_a_reason(tmp_path: Path) -> None:
 
 
 def test_a_wrong_ending_does_not_matter_a_missing_file_does(tmp_path: Path) -> None:
-    random_image(8, 8).save(tmp_path / "a.png")
-    (tmp_path / "a.png").rename(tmp_path / "a.jpg")
+    random_image(8, 8).save(tmp_path / "a.jpg", format="png")
     assert (decode(tmp_path / "a.jpg", 8) == pixels(random_image(8, 8))).all()
-    assert reason_of(tmp_path / "a.png") == "the file does not exist"
     assert "cannot be opened" in reason_of(tmp_path) or "not a file" in reason_of(tmp_path)
-    with pytest.raises(InputError, match=r"a\.png: the file does not exist\."):
-        decode(tmp_path / "a.png", 8)
+    refused(r"a\.png: the file does not exist\.", decode, tmp_path / "a.png", 8)
 
 
 def test_a_file_that_changes_meanwhile_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -524,22 +469,14 @@ def test_a_file_that_changes_meanwhile_is_not_trusted(tmp_path: Path, monkeypatc
     assert not caught.value.lasting
 
 
-# ---- first looks
-
-
-def test_median_side(tmp_path: Path) -> None:
+def test_median_side_and_image_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, (width, height) in enumerate([(10, 20), (30, 15), (40, 40), (25, 100)]):
         Image.new("L", (width, height)).save(tmp_path / f"{number}.png")
     (tmp_path / "4.png").write_bytes(b"")
     assert median_side(tmp_path, list_images(tmp_path)) == 20
     assert median_side(tmp_path, list_images(tmp_path), sample=3) == 25  # the first, the third and the last, which is damaged
-    with pytest.raises(InputError, match=r"No image in .* of 1 sampled; the first is '4.png'"):
-        median_side(tmp_path, ["4.png"])
-    with pytest.raises(InputError, match="0 names"):
-        median_side(tmp_path, [])
-
-
-def test_image_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused(r"No image in .* of 1 sampled; the first is '4.png'", median_side, tmp_path, ["4.png"])
+    refused("0 names", median_side, tmp_path, [])
     images = torch.randint(0, 256, (50, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     images[:, 2] = 128
     mean, std = image_statistics(images)
@@ -553,5 +490,4 @@ def test_image_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pals.vision.images.pixel_statistics.MIN_SAMPLED_IMAGES", 1)
     part, _ = image_statistics(images)
     assert part == pytest.approx(values[evenly_spaced(50, 10)].mean(dim=(0, 2, 3)).tolist(), abs=1e-12)
-    with pytest.raises(InputError, match="N x 3 x S x S"):
-        image_statistics(images[0])
+    refused("N x 3 x S x S", image_statistics, images[0])

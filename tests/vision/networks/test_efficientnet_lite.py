@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -86,10 +87,6 @@ def test_padding_is_tensorflows(side: int, kernel: int, stride: int) -> None:
     missing = max((places - 1) * stride + kernel - side, 0)
     wide = torch.zeros(side + missing, side + missing)
     wide[missing // 2 : missing // 2 + side, missing // 2 : missing // 2 + side] = x[0, 0]
-    expected = torch.tensor(
-        [
-            [(wide[r * stride :, c * stride :][:kernel, :kernel] * conv.weight[0, 0]).sum() for c in range(places)]
-            for r in range(places)
-        ]
-    )
-    assert torch.allclose(conv(x)[0, 0], expected, atol=1e-5)
+    for r, c in product(range(places), repeat=2):
+        expected = (wide[r * stride :, c * stride :][:kernel, :kernel] * conv.weight[0, 0]).sum()
+        assert torch.allclose(conv(x)[0, 0, r, c], expected, atol=1e-5)

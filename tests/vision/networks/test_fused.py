@@ -83,11 +83,10 @@ def test_one_operation_is_as_near_as_several(make: Callable[[int, int], Network]
             one = network(x).features.float()
     exact = network(x).features
     assert set(calls) == ({True, False} if adds else {False})
-    assert (one - exact).norm() < 1.5 * (several - exact).norm()
-    assert (one - exact).norm() < 0.05 * exact.norm()
+    assert (one - exact).norm() < 1.5 * (several - exact).norm() and (one - exact).norm() < 0.05 * exact.norm()
 
 
-def test_it_stays_out_of_training_and_of_full_precision(calls: list[bool]) -> None:
+def test_it_stays_out_of_training_full_precision_and_groups(calls: list[bool]) -> None:
     network, x = lived_in(resnet20)
     with torch.no_grad():
         network(x)
@@ -99,10 +98,6 @@ def test_it_stays_out_of_training_and_of_full_precision(calls: list[bool]) -> No
     with torch.autocast("cpu", torch.bfloat16):
         network(x).logits.float().square().mean().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
-
-
-def test_grouped_convolutions_are_left_alone(calls: list[bool]) -> None:
-    """Stem and last convolution of each block are not grouped, the two inner ones are."""
     network, x = lived_in(two_blocks(partial(Bottleneck, shrink=2, groups=8)))
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         network(x)
@@ -128,12 +123,9 @@ def test_the_operation_keeps_torchs_rules() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("name", "precision", "compiled"),
-    [
-        *((name, "bf16", True) for name in ("resnet18", "se-resnet50", "resnext50", "imagenet-resnet18")),
-        ("resnet18", "bf16", False),
-        ("resnet18", "fp16", True),
-    ],
-)
+    [*((name, "bf16", True) for name in ("resnet18", "se-resnet50", "resnext50", "imagenet-resnet18")),
+     ("resnet18", "bf16", False), ("resnet18", "fp16", True)],
+)  # fmt: skip
 def test_inference_of_an_engine_is_near_full_precision(name: str, precision: Literal["bf16", "fp16"], compiled: bool) -> None:
     side = 64 if name.startswith("imagenet") else 32
     network, x = lived_in(lambda channels, classes: build_network(name, (channels, side, side), classes), "cuda", side)
