@@ -105,6 +105,16 @@ def test_without_images(tmp_path: Path) -> None:
             package.export_labels(found, to)
 
 
+def test_the_newest_round_is_exported(tmp_path: Path) -> None:
+    rows = [(str(item), who, "ab"[item % 2]) for item in range(12) for who in ("ann", "bob")]
+    package.fit(None, pd.DataFrame(rows, columns=["item", "annotator", "label"]), out=tmp_path / "run", no_images=True)
+    (tmp_path / "more.csv").write_text("item,annotator,label\n0,fay,b\n")
+    found = package.update(tmp_path / "run", tmp_path / "more.csv", settings={"data": {"trusted": ["fay"]}})
+    for run in (tmp_path / "run", found):
+        made = package.export_labels(run, "csv", tmp_path / "made.csv", overwrite=True)
+        assert pd.read_csv(made.path)["label"].tolist() == ["b", *"babababababa"[:11]]
+
+
 def test_images_in_shards_are_copied(tmp_path: Path, run: Path) -> None:
     """Bytes as they are in the shard; they cannot be linked."""
     import io

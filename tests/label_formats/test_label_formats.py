@@ -120,6 +120,11 @@ def test_fiftyone(export: Exporting, labels: pd.DataFrame) -> None:
     assert files.keys() == content["labels"].keys() and {"a", "a~2", "pond, süd_3"} <= files.keys()
     assert {read_header(path) for path in files.values()} == {(12, 8), (12, 9)}
     assert {one["attributes"]["item"]: one["label"] for one in content["labels"].values()} == labels["label"].to_dict()
+    importers = pytest.importorskip("fiftyone.utils.data")  # its importer needs no database
+    with importers.FiftyOneImageClassificationDatasetImporter(str(made)) as read:
+        found = {label.item: (Path(path), label.label) for path, _, label in read}
+    assert {item: label for item, (_, label) in found.items()} == labels["label"].to_dict()
+    assert all(path.is_file() for path, _ in found.values())
 
 
 def test_cleanlab(export: Exporting, labels: pd.DataFrame, run: Path) -> None:
