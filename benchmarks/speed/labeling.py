@@ -24,8 +24,8 @@ from _measure import Times, in_fresh_process, peak_bytes, report, seconds
 from torch import Tensor
 
 from pals.pseudo_labels.knn import MIN_SCREENED_ITEMS, Neighbors, _is_screened, nearest, nearest_to
-from pals.pseudo_labels.knn_vote import Labeling, agreeing_counts, quota_of, select_reliable
-from pals.pseudo_labels.neighbor_votes import neighbor_weight, vote, vote_posterior
+from pals.pseudo_labels.knn_vote import neighbor_weight, vote, vote_posterior
+from pals.pseudo_labels.reliable_subset import Labeling, agreeing_counts, quota_of, select_reliable
 
 FAISS_AT_ITS_BEST = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 

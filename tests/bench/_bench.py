@@ -9,8 +9,11 @@ from typing import Any
 import pandas as pd
 
 from _toy import assert_same, logged_epochs
-from pals.bench import Outcome, Stop, launch, plan, read_grid, work_of
+from pals.bench.grid import read_grid
+from pals.bench.jobs import plan
+from pals.bench.launchers import launch
 from pals.bench.report.result_table import ResultTable
+from pals.bench.work import Outcome, Stop, work_of
 from pals.training.checkpoint import load_checkpoint
 from pals.util.locks import OWNER
 

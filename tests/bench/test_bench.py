@@ -26,8 +26,12 @@ from _bench import FOLDERS, GRID, assert_same_runs, finished
 from _kills import until
 from _locks import held_by_another
 from _toy import Answer, logged_epochs
-from pals.bench import Outcome, Stop, Work, launch, launchers, plan, read_grid, read_result, work, work_of
-from pals.bench.launchers import _begin_worker
+from pals.bench import launchers, work
+from pals.bench.grid import read_grid
+from pals.bench.jobs import plan
+from pals.bench.launchers import _begin_worker, launch
+from pals.bench.run_records import read_result
+from pals.bench.work import Outcome, Stop, Work, work_of
 from pals.cli.bench import _at_a_time
 from pals.runs.run import Run
 from pals.training.checkpoint import load_checkpoint

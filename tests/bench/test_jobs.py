@@ -13,9 +13,9 @@ import pytest
 import torch
 from _bench import FOLDERS, GRID
 
-from pals.bench import Stop, plan, read_grid, state
-from pals.bench.grid import slug
-from pals.bench.jobs import State
+from pals.bench.grid import read_grid, slug
+from pals.bench.jobs import State, plan, state
+from pals.bench.work import Stop
 from pals.runs.run_config import RunConfig
 from pals.training.engine import free_devices
 from pals.util.config import read_yaml

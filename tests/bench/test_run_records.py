@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import pals as package
-from pals.bench import Summary, collect, paired, read_grid, read_records, read_result, record, summarise, verdict, write_records
+from pals.bench.grid import read_grid
+from pals.bench.report.statistics import Summary, paired, summarise, verdict
+from pals.bench.run_records import collect, read_records, read_result, record, write_records
 from pals.runs import run_folder
 from pals.util.errors import InputError
 from pals.util.files import read_json, read_json_lines, write_json

@@ -17,8 +17,9 @@ import pytest
 
 from _ranks import variables
 from _toy import Answer
-from pals.bench import Outcome, Stop, Work, launch, on_ray, on_slurm, work_for
-from pals.bench.work import outcome_of_all
+from pals.bench import on_ray, on_slurm
+from pals.bench.launchers import launch
+from pals.bench.work import Outcome, Stop, Work, outcome_of_all, work_for
 from pals.runs.run_config import RunConfig
 from pals.training.distributed import PeerLostError
 from pals.training.run_log import read_epochs

@@ -17,16 +17,13 @@ from PIL import Image
 from _refused import refused
 from _slow import rest_slow
 from pals.data import load_dataset
-from pals.data.crowd_sets import BENTHIC, ONCE_EVERYWHERE, PLANKTON, TREEVERSITY, draw_votes, read_counts
+from pals.data.crowd_sets import BENTHIC, PLANKTON, TREEVERSITY, draw_votes, read_counts
 from pals.methods import Problem, find_method
 from pals.runs.run import Run
-from pals.runs.run_config import RunConfig, completed
-from pals.runs.run_folder import check_folder, default_folder
-from pals.training.checkpoint import load_checkpoint, refuse_other_settings, save_checkpoint
+from pals.runs.run_config import RunConfig
+from pals.runs.run_folder import default_folder
 from pals.training.engine import Engine
 from pals.training.optim import make_optimizer
-from pals.util.config import merge, to_yaml
-from pals.util.files import write_text
 from pals.vision.networks import build_network
 
 
@@ -188,22 +185,11 @@ def test_choices_that_do_not_exist(data: dict[str, Any], message: str) -> None:
         refused(message, load_dataset, **data)
 
 
-def test_options_are_among_the_settings_and_older_ones_do_not_matter(tmp_path: Path) -> None:
+def test_options_are_among_the_settings() -> None:
     chosen = RunConfig.of({"data": {"name": "benthic", "answers": 3, "annotators": "real"}})
     assert chosen.to_dict()["data"].items() >= {"slice": 1, "answers": 3, "annotators": "real", "seed": 42}.items()
     assert RunConfig.of(chosen.to_dict()).to_dict() == chosen.to_dict()
     assert str(default_folder(chosen)) == "runs/benthic-pals-slice1-answers3-real"
-    config = RunConfig.of({"data": {"name": "digits"}})
-    assert not set(ONCE_EVERYWHERE) & set(config.to_dict()["data"])
-    old = merge(config.to_dict(), {"data": dict(ONCE_EVERYWHERE)})
-    assert RunConfig.of(old).to_dict() == config.to_dict()
-    write_text(tmp_path / "config.yaml", to_yaml(old))
-    check_folder(tmp_path, config)  # the run goes on there
-    save_checkpoint(tmp_path / "checkpoint.pt", old, {"x": 1})
-    assert load_checkpoint(tmp_path / "checkpoint.pt", config.to_dict(), completed) == {"x": 1}
-    refused(r"data\.slice is not an option of the data set digits", RunConfig.of, merge(old, {"data": {"slice": 2}}))
-    other = RunConfig.of({"data": {"name": "benthic", "slice": 2}}).to_dict()
-    refused(r"data\.slice is 1 there and 2 here", refuse_other_settings, tmp_path, merge(other, {"data": {"slice": 1}}), other)
 
 
 @pytest.mark.parametrize("method", rest_slow(1, ["pals", "dividemix"]))

@@ -18,7 +18,7 @@ from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, find_method, method_options
 from pals.methods.pals import PALS
 from pals.pseudo_labels import pseudo_label
-from pals.pseudo_labels.knn_vote import likeliest_neighbors
+from pals.pseudo_labels.reliable_subset import likeliest_neighbors
 from pals.util.errors import InputError
 from pals.vision.augment import Views
 from pals.vision.networks import Network

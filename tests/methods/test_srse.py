@@ -21,7 +21,7 @@ from pals.labels.candidates import CandidateSets
 from pals.methods import Batch, Problem, method_options
 from pals.methods.srse import SRSE, salvage_window
 from pals.pseudo_labels.knn import nearest
-from pals.pseudo_labels.knn_vote import agreeing_counts
+from pals.pseudo_labels.reliable_subset import agreeing_counts
 from pals.pseudo_labels.simplex import floor_quantile
 from pals.pseudo_labels.soft_vote import (
     blend_with_prediction,

@@ -13,7 +13,7 @@ from pals.labels.candidates import Truth
 from pals.labels.noise import make_candidates
 from pals.pseudo_labels import nearest, neighbor_weight, pseudo_label, vote
 from pals.pseudo_labels.candidate_model import MAX_SELF_WEIGHT, CandidateModel, fit_candidate_model
-from pals.pseudo_labels.knn_vote import likeliest_neighbors
+from pals.pseudo_labels.reliable_subset import likeliest_neighbors
 from pals.util.errors import InputError
 from pals.util.even_sample import evenly_spaced
 

@@ -23,11 +23,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "average": {"method": {"name": "average"}},
     "truth": {"method": {"name": "average"}, "data": {"supervision": "truth"}},
 }
-VARIANT_NAMES = {
-    "pals": "PALS",
-    "average": "plain average over the candidates",
-    "truth": "true labels (upper bound)",
-}
+VARIANT_NAMES = {"pals": "PALS", "average": "plain average over the candidates", "truth": "true labels (upper bound)"}
 
 
 class Scope(NamedTuple):

@@ -137,11 +137,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-LAUNCHERS: Mapping[str, Callable[..., Iterator[Outcome]]] = {
-    "local": on_this_machine,
-    "ray": on_ray,
-    "slurm": on_slurm,
-}
+LAUNCHERS: Mapping[str, Callable[..., Iterator[Outcome]]] = {"local": on_this_machine, "ray": on_ray, "slurm": on_slurm}
 
 
 def launch(

@@ -21,7 +21,7 @@ from pals.util.errors import InputError
 from pals.util.words import duration, how_many
 
 if TYPE_CHECKING:
-    from pals.bench import Job, State
+    from pals.bench.jobs import Job, State
     from pals.bench.paper.experiments import Experiment
 
 
@@ -60,7 +60,9 @@ def bench(
 
     Example:  pals bench --table 1 --methods PALS --cells 'cifar10-*' --seeds 3 --epochs 50 --dry-run
     """
-    from pals.bench import Stop, plan, state, work_of, write_records
+    from pals.bench.jobs import plan, state
+    from pals.bench.run_records import write_records
+    from pals.bench.work import Stop, work_of
     from pals.util.config import override
 
     experiments = _experiments(names or [], table, grid, words(methods), words(cells))
@@ -94,7 +96,7 @@ def bench(
 def _experiments(
     names: Sequence[str], table: str | None, grid: Path | None, methods: list[str] | None, cells: list[str] | None
 ) -> list[Experiment]:
-    from pals.bench import read_grid
+    from pals.bench.grid import read_grid
     from pals.bench.paper.experiments import narrowed, no_experiment, select
 
     if not names and table is None and grid is None:
@@ -152,7 +154,8 @@ def _show_tables(experiments: Sequence[Experiment], out: Path, epochs: int | Non
 
 
 def _list_results(planned: Sequence[Job]) -> None:
-    from pals.bench import read_result, state
+    from pals.bench.jobs import state
+    from pals.bench.run_records import read_result
 
     table = Table("recipe, with --set", "seed", "accuracy", "seconds", title="Test accuracy, last epoch")
     for job in planned:

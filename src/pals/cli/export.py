@@ -30,8 +30,7 @@ def export(
         bool, typer.Option("--link", rich_help_panel=IMAGE_PANEL, help="Link the images instead of copying them.")
     ] = False,
     prefix: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=STUDIO_PANEL, help="URL prefix for image paths (default: local file storage)."),
+        str | None, typer.Option(rich_help_panel=STUDIO_PANEL, help="URL prefix for image paths (default: local file storage).")
     ] = None,
     document_root: Annotated[
         Path | None,

@@ -13,7 +13,7 @@ from pals.cli.base import STOPPING_RUN, console, errors, say
 from pals.util.errors import InputError
 
 if TYPE_CHECKING:
-    from pals.bench import Outcome, Stop, Work
+    from pals.bench.work import Outcome, Stop, Work
     from pals.runs.run_config import RunConfig
     from pals.util.interrupt import Stopped
 
@@ -37,7 +37,7 @@ def hand_over(
     options: Mapping[str, Any],
 ) -> None:
     """`pals train` on a cluster, each run by `processes` processes. The files of the launcher are beside `base`."""
-    from pals.bench import Stop, work_for
+    from pals.bench.work import Stop, work_for
 
     beside = base.with_name(f"{base.name}.cluster")
     stop = Stop(beside)
@@ -55,7 +55,7 @@ def launch_and_show(
     works: Sequence[Work], launcher: str, jobs: int, stop: Stop, options: Mapping[str, Any]
 ) -> tuple[list[Outcome], Stopped | None]:
     """Launch the runs and show their progress. Returns the outcome of each run that was begun, and what stopped them."""
-    from pals.bench import launch
+    from pals.bench.launchers import launch
     from pals.util.display import Reporter, RunDisplay
 
     shown, outcomes = dict[str, RunDisplay](), list["Outcome"]()

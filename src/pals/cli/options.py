@@ -35,8 +35,7 @@ class AnswerOptions:
     label_column: Annotated[str | None, Option("Column with the answer.")] = None
     trust: Annotated[list[str] | None, Option(TRUST_HELP, key="data.trusted")] = None
     truth: Annotated[
-        Path | None,
-        Option("File of true labels (item, label), for all items or some. Used only to grade the result."),
+        Path | None, Option("File of true labels (item, label), for all items or some. Used only to grade the result.")
     ] = None
     device: Annotated[str | None, Option("Device to use: auto, cpu, cuda, cuda:1 or mps.", key="engine.device")] = None
     second_column: Annotated[str | None, Option("Column with the second choice, or several: second,third.", panel=ANSWERS)] = (
@@ -57,8 +56,7 @@ class AnswerOptions:
         ),
     ] = None
     encoding: Annotated[
-        str | None,
-        Option("Text encoding of the answers if not UTF-8, e.g. cp1252.", key="data.encoding", panel=ANSWERS),
+        str | None, Option("Text encoding of the answers if not UTF-8, e.g. cp1252.", key="data.encoding", panel=ANSWERS)
     ] = None
     classes: Annotated[
         str | None,
@@ -68,8 +66,7 @@ class AnswerOptions:
         ),
     ] = None
     taxonomy: Annotated[
-        Path | None,
-        Option("Class hierarchy (label and parent, paths, or JSON); answers may name any node.", panel=ANSWERS),
+        Path | None, Option("Class hierarchy (label and parent, paths, or JSON); answers may name any node.", panel=ANSWERS)
     ] = None
     sure: Annotated[float | None, Option(SURE_HELP, key="data.sure", panel=ANSWERS)] = None
     skip_bad: Annotated[
@@ -130,8 +127,7 @@ class FitOptions(AnswerOptions):
         Option("Network to train, by name or timm:NAME (default: chosen by data and device).", key="network.name", panel=MODEL),
     ] = None
     weights: Annotated[
-        Path | None,
-        Option("Pretrained weights to start from (.pt, .pth, .safetensors).", key="network.weights", panel=MODEL),
+        Path | None, Option("Pretrained weights to start from (.pt, .pth, .safetensors).", key="network.weights", panel=MODEL)
     ] = None
     frozen: Annotated[
         bool | None, Option("Keep --weights frozen and learn from their features.", key="network.frozen", panel=MODEL)

@@ -26,8 +26,7 @@ def relabel(
     ] = 200,
     to: Annotated[str, typer.Option(help="Output format: csv or label-studio.")] = "csv",
     prefix: Annotated[
-        str | None,
-        typer.Option(help="Label Studio: URL prefix for image paths (default: its local file storage)."),
+        str | None, typer.Option(help="Label Studio: URL prefix for image paths (default: its local file storage).")
     ] = None,
     document_root: Annotated[
         Path | None,

@@ -13,8 +13,7 @@ from pals.util.words import how_many
 
 @app.command()
 def rounds(
-    run: Run,
-    use: Annotated[int | None, typer.Option(min=0, help="Make this round current again; 0 is the first fit.")] = None,
+    run: Run, use: Annotated[int | None, typer.Option(min=0, help="Make this round current again; 0 is the first fit.")] = None
 ) -> None:
     """List the rounds of a run: the first fit, and each update with what it changed.
 

@@ -222,7 +222,7 @@ def _check_runs(runs: Path) -> None:
 
 
 def _choose(name: str | None, grid: Path | None, methods: list[str] | None, cells: list[str] | None) -> list[Experiment]:
-    from pals.bench import read_grid
+    from pals.bench.grid import read_grid
     from pals.bench.paper.experiments import narrowed, select
 
     if (name is None) == (grid is None):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -38,8 +38,6 @@ SLICES: Mapping[int, tuple[tuple[int, ...], int]] = MappingProxyType({1: ((1, 4,
 """Folds to train on, and the fold to test on; the collection's validation fold is not used."""
 
 Annotators = Literal["resampled", "real"]
-ONCE_EVERYWHERE: Mapping[str, Any] = MappingProxyType({"slice": 1, "answers": 10, "annotators": "resampled"})
-"""Options that every data set had in older versions, with the values in their run folders, where they had no effect."""
 GREY_BATCH = 512  # images converted at a time
 
 

@@ -31,8 +31,8 @@ from pals.methods.method import Context, Problem
 from pals.methods.parts.losses import smoothed_cross_entropy
 from pals.methods.parts.mixup import mixed
 from pals.methods.parts.sampling import drawn, shuffled
-from pals.pseudo_labels.knn_vote import Labeling, VoteOn, pseudo_label, threshold_at
-from pals.pseudo_labels.neighbor_votes import Weighting
+from pals.pseudo_labels.knn_vote import Weighting
+from pals.pseudo_labels.reliable_subset import Labeling, VoteOn, pseudo_label, threshold_at
 from pals.util.config import STRICT
 
 

@@ -38,7 +38,7 @@ from pals.methods.parts.sampling import drawn
 from pals.pseudo_labels import soft_vote as sv
 from pals.pseudo_labels.knn import Neighbors, nearest
 from pals.pseudo_labels.knn_recall import recall_of
-from pals.pseudo_labels.knn_vote import agreeing_counts
+from pals.pseudo_labels.reliable_subset import agreeing_counts
 from pals.pseudo_labels.simplex import best_candidate, floor_quantile, one_hot
 from pals.pseudo_labels.soft_vote import Kernel
 from pals.util.config import STRICT

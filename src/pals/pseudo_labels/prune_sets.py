@@ -16,8 +16,8 @@ from torch import Tensor
 
 from pals.pseudo_labels.faiss_search import Backend
 from pals.pseudo_labels.knn import nearest
-from pals.pseudo_labels.knn_vote import check_candidates
-from pals.pseudo_labels.neighbor_votes import vote
+from pals.pseudo_labels.knn_vote import vote
+from pals.pseudo_labels.reliable_subset import check_candidates
 from pals.util.errors import InputError
 
 TAU, NEIGHBORS, CLASS_SHARE = 0.4, 150, 0.25

@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pals.pseudo_labels.neighbor_votes import vote
+from pals.pseudo_labels.knn_vote import vote
 from pals.pseudo_labels.simplex import normalize_rows
 
 MIN_ROW_SUM = 1e-12  # as in the authors' code; also inside logarithms

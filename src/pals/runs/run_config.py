@@ -14,8 +14,7 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass as settings
 
-from pals.data import SHARED, dataset_loader, dataset_options
-from pals.data.crowd_sets import ONCE_EVERYWHERE
+from pals.data import SHARED, dataset_loader
 from pals.data.dataset import Loader
 from pals.labels.taxonomy import SURE
 from pals.methods import find_method, method_options
@@ -212,9 +211,7 @@ class RunConfig:
         full = merge(published, _epochs_of_preset(name, given["method"], published.get("train", {})), given)
         shared, own = full["data"], dict[str, Any]()
         if kind is DataConfig:  # what all data sets have, and the options of this one
-            known = {*SHARED, *dataset_options(data_name)}
             own = {key: value for key, value in shared.items() if key not in SHARED}
-            own = {key: value for key, value in own.items() if key in known or (key, value) not in ONCE_EVERYWHERE.items()}
             shared = {key: value for key, value in shared.items() if key in SHARED}
         return cls(
             data=data if data is not None else build(kind, shared, "data"),

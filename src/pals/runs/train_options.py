@@ -14,8 +14,7 @@ class TrainOptions:
     """What `pals train` is given besides seeds, folders and settings files; None: not given."""
 
     data: Annotated[
-        str | None,
-        Option("Data set, e.g. digits or cifar10.", key="data.name", argument=True, complete="data_sets"),
+        str | None, Option("Data set, e.g. digits or cifar10.", key="data.name", argument=True, complete="data_sets")
     ] = None
     method: Annotated[str | None, Option("Method to train; see `pals methods`.", key="method.name", complete="methods")] = None
     preset: Annotated[

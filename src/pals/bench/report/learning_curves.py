@@ -70,10 +70,7 @@ def _draw_posterior(axes: Axes, logs: Sequence[Sequence[Mapping[str, Any]]]) -> 
     last = [run[-1].get("posterior", run[-1].get("belief")) for run in logs]  # "belief" in 0.2
     bins = len(last[0]["right"])
     edges = np.linspace(0, 1, bins + 1)
-    for side, color, words in (
-        ("right", RIGHT, "most likely label is right"),
-        ("wrong", WRONG, "most likely label is wrong"),
-    ):
+    for side, color, words in (("right", RIGHT, "most likely label is right"), ("wrong", WRONG, "most likely label is wrong")):
         counts = np.mean([histogram[side] for histogram in last], axis=0)
         axes.stairs(counts, edges, fill=True, color=color, alpha=0.55, label=words, baseline=0.1)
     axes.set(title="Largest posterior per item, last epoch", xlabel="posterior", ylabel="items (log scale)", xlim=(0, 1))

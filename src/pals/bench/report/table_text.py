@@ -350,35 +350,12 @@ def _latex_row(cells: Sequence[str | Cell]) -> str:
 
 
 _LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "_": r"\_",
-    "%": r"\%",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",  # after a line's end it would be part of the command
-    "±": r"$\pm$",
-    "−": "$-$",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "≈": r"$\approx$",
-    "▲": r"$\uparrow$",
-    "▼": r"$\downarrow$",
-    "–": "--",
-    "—": "---",
-    "η": r"$\eta$",
-    "δ": r"$\delta$",
-}
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    '"': "''", "[": "{[}", "]": "{]}", "*": "{*}",  # a star after a line's end would be part of the command
+    "±": r"$\pm$", "−": "$-$", "×": r"$\times$", "·": r"$\cdot$", "≈": r"$\approx$", "▲": r"$\uparrow$", "▼": r"$\downarrow$",
+    "–": "--", "—": "---", "η": r"$\eta$", "δ": r"$\delta$",
+}  # fmt: skip
 
 
 def escape_latex(text: str) -> str:

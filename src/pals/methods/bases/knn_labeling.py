@@ -22,7 +22,7 @@ from pals.methods.bases.frozen_features import patch_features, untrained_feature
 from pals.methods.method import Context, Kind, Method, Problem, check_neighbors
 from pals.methods.parts.mixup import draw_mixup
 from pals.pseudo_labels.faiss_search import Backend, check_backend
-from pals.pseudo_labels.knn_vote import Auto, likeliest_neighbors
+from pals.pseudo_labels.reliable_subset import Auto, likeliest_neighbors
 from pals.util.config import STRICT
 from pals.util.errors import InputError
 

@@ -10,8 +10,8 @@ from _allocations import Allocations
 from _slow_labeling import random_problem, slow_beliefs, slow_selection
 from pals.pseudo_labels import Labeling, neighbor_weight, pseudo_label, vote
 from pals.pseudo_labels.knn import nearest
-from pals.pseudo_labels.knn_vote import add_confident, agreeing_counts, quota_of, select_reliable, threshold_at
-from pals.pseudo_labels.neighbor_votes import vote_posterior
+from pals.pseudo_labels.knn_vote import vote_posterior
+from pals.pseudo_labels.reliable_subset import add_confident, agreeing_counts, quota_of, select_reliable, threshold_at
 from pals.util.errors import InputError
 
 # The worked example: eight directions in the plane, three classes, two neighbours and the item itself.
