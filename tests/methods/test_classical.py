@@ -272,7 +272,7 @@ def test_ipal_at_its_ends() -> None:
     torch.testing.assert_close(fitted(IPAL, features_ND, allowed_NC, iterations=0).posterior(), uniform_on(allowed_NC))
     first_NC = normalize_rows(sets({0}, {0, 1}, classes=3).double())
     assert correct_mass(first_NC, first_NC).tolist() == first_NC.tolist()
-    # It cannot be rebuilt, rebuilds nothing, keeps its confidences and, as a query, is as far from all classes.
+    # an item of zeros cannot be rebuilt, rebuilds nothing, keeps its confidences and, as a query, is as far from all classes.
     features_ND, allowed_NC = cloud(30, 6, 3)
     features_ND[4] = 0
     allowed_NC[4] = torch.tensor([True, True, False])

@@ -292,18 +292,6 @@ def test_corrected_sets_are_less_noisy(options: dict[str, Any]) -> None:
     assert int(now - given) >= 0.8 * added > 0 and float(now / 300) > 0.95 > 0.9 > float(given / 300)
 
 
-@pytest.mark.parametrize(
-    ("weak", "strong", "expected"), [(0, 0, "w"), (1, 0, "ww"), (0, 1, "ws"), (0, 2, "wss"), (1, 1, "wws"), (2, 0, "www")]
-)
-def test_schemes_of_views(weak: int, strong: int, expected: str, toy: Dataset) -> None:
-    """All that the authors' code knows, beside the key's strong view."""
-    method: Any = toy_method("irnet", toy_candidates(toy), {**EARLY, "extra_weak": weak, "extra_strong": strong})
-    first, key, *others = method.views
-    assert key == "pico_strong"
-    assert [first, *others] == [{"w": "pico_weak", "s": "pico_strong"}[kind] for kind in expected]
-    assert all(math.isfinite(record["loss"]) for record in run_all(toy_trainer(method, toy, train={"epochs": 3})))
-
-
 def test_tau_may_change_in_a_line(toy: Dataset) -> None:
     trainer = toy_trainer("irnet", toy, options={"correct_from": 3, "tau": 0.02, "tau_end": 0.01}, train={"epochs": 7})
     method: Any = trainer.method

@@ -44,8 +44,15 @@ CONFIDENCES = ("rc", "proden", "crdpll", "papi", "pico", "pico+")
 VIEWS: dict[str, list[tuple[dict[str, Any], tuple[str, ...]]]] = {
     "crdpll": [({}, ("weak", *2 * ("crdpll_strong",))), ({"view": "eval", "strong_views": 1}, ("eval", "crdpll_strong"))],
     "fredis": [({}, ("eval", *2 * ("crdpll_strong",))), ({"view": "weak"}, ("weak", *2 * ("crdpll_strong",)))],
+    "pals": [({}, ("weak", "strong")), ({"consistency": False}, ("strong",)),
+             *((options | {"consistency": False}, ("weak",)) for options in ({"single_view": "weak"}, {"preset": "paper"}))],
+    "irnet": [
+        ({"correct_from": 2, "tau": 0.0, "extra_weak": w, "extra_strong": s},
+         ("pico_weak", "pico_strong", *["pico_weak"] * w, *["pico_strong"] * s))  # the key's is the second
+        for w, s in ((0, 0), (1, 0), (0, 1), (0, 2), (1, 1), (2, 0))
+    ],
     **{name: [({}, ("weak",)), ({"view": "eval"}, ("eval",))] for name in ("rc", "cc", "proden", "lws")},
-}
+}  # fmt: skip
 BELIEVING = [("pico+", {"neighbors_from": 4, "neighbors": 5, "queue": 40, "delta": delta}) for delta in (0.0, 0.3, 1.0)]
 BELIEVING += [("pico", {"prototypes_from": 1})]
 BELIEVING += [(name, {"noise_rate": 0.0, "adjust_from": 1}) for name in ("alim-scale", "alim-onehot")]
@@ -343,4 +350,5 @@ def test_views_asked_for_exist(name: str, toy: Dataset, noisy: CandidateSets) ->
     assert set(method.views) | set(find_method(name).views) <= set(toy.views.including(method.own_views).names)
     assert method.allowed_NC.dtype == torch.bool and method.allowed_NC.data_ptr() != noisy.allowed_NC.data_ptr()
     for options, views in VIEWS.get(name, ()):
-        assert toy_method(name, noisy, options).views == views
+        chosen = toy_method(name, noisy, options)
+        assert chosen.views == views and (name != "irnet" or np.isfinite(run_all(toy_trainer(chosen, toy))[-1]["loss"]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,6 @@ from pals.methods.pals import PALS
 from pals.pseudo_labels import pseudo_label
 from pals.pseudo_labels.reliable_subset import likeliest_neighbors
 from pals.util.errors import InputError
-from pals.vision.augment import Views
 from pals.vision.networks import Network
 
 
@@ -164,30 +162,6 @@ def test_draws_of_an_epoch(noisy: CandidateSets) -> None:
     assert order_M.tolist() != sorted(order_M.tolist())
     assert torch.equal(plan.groups["main"].target, method.labeling.label_N)
     assert (plan.groups["main"].target[order_M] >= 0).all()
-
-
-@pytest.mark.parametrize(
-    ("options", "views"),
-    [
-        ({}, ["weak", "strong"]),
-        ({"consistency": False}, ["strong"]),
-        ({"consistency": False, "single_view": "weak"}, ["weak"]),
-        ({"preset": "paper", "consistency": False}, ["weak"]),
-    ],
-)
-def test_only_the_views_of_the_method_are_made(
-    options: Mapping[str, Any], views: list[str], toy: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-    original = Views.make
-
-    def spy(self: Views, name: str, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        made.append(name)
-        return original(self, name, inputs, generator)
-
-    monkeypatch.setattr(Views, "make", spy)
-    run_all(toy_trainer("pals", toy, options=options, train={"epochs": 1}))
-    assert [name for name in made if name != "eval"] == views
 
 
 class Linear(Network):

@@ -140,7 +140,7 @@ def test_lws_weights_and_scores_by_hand() -> None:
     step(method, batch_of(SCORES), lr=0.0)
     close(method.confidence_NC, [[0.7310586, 0.0758582, 0.2689414, 0.9241418]])
     close(method.posterior(), [[0.7310586, 0.0, 0.2689414, 0.0]])
-    # Unlike losses on the softmax.
+    # it sees the level of the scores, unlike losses on the softmax
     lws, rc = (method_on(name, sets_of([1, 0, 1, 0])) for name in ("lws", "rc"))
     assert abs(lws.loss(batch_of(SCORES)) - lws.loss(batch_of(SCORES + 1))) > 1e-3
     assert rc.loss(batch_of(SCORES)).item() == pytest.approx(rc.loss(batch_of(SCORES + 1)).item(), abs=1e-6)

@@ -68,7 +68,7 @@ def test_classes_that_are_named_with_everything_or_hardly_ever() -> None:
     assert own.log_likelihood > common.log_likelihood + 0.1
     labels = [model.posterior(vote_NC, allowed_NC).argmax(dim=1) for model in (own, common)]
     assert right(labels[0], truth_N) > right(labels[1], truth_N) + 0.05
-    # Named once, by an item whose neighbours name it: its rate would be 0, and to be named the proof.
+    # a class named once, by an item whose neighbours name it: its rate would be 0, and to be named the proof
     features_ND, allowed_NC, _ = problem(0.3, 0.0, items=200)
     allowed_NC = torch.cat([allowed_NC, torch.zeros(200, 1, dtype=torch.bool)], dim=1)
     allowed_NC[7, 5] = True

@@ -329,14 +329,15 @@ def test_the_largest_of_long_rows(width: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("mode", ["highest", "high", "medium"])
 def test_the_gpu_finds_the_same_with_and_without_tf32(mode: str) -> None:
-    features_ND = clustered(3000, 64)
     torch.set_float32_matmul_precision(mode)
     try:
-        found = nearest(features_ND.to("cuda"), 15, block_bytes=2**20)
+        for metric, features_ND in (("cosine", clustered(3000, 64)), ("euclidean", clustered(3000, 64) + 100)):
+            found = nearest(features_ND.to("cuda"), 15, metric=metric, block_bytes=2**20)
+            assert found.index_NK.is_cuda
+            here = Neighbors(found.index_NK.cpu(), found.similarity_NK.cpu())
+            assert_neighbours(here, features_ND, 16, metric)
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert found.index_NK.is_cuda
-    assert_exact(Neighbors(found.index_NK.cpu(), found.similarity_NK.cpu()), similarities(features_ND, features_ND), 16)
 
 
 def test_less_memory_than_a_block_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,10 +468,3 @@ def test_the_gpu_screens_without_loss(spread: float) -> None:
     assert_exact(found, cosine_NN, 16, atol=3e-6)  # float32 sums of 512 products; also a plain float32 search has such errors
     error = (rough_products(unit_ND.float(), unit_ND.float()).double() - cosine_NN).abs().max()
     assert float(error) < 8 * (3 * 512) ** 0.5 * 2**-24
-
-
-@pytest.mark.gpu
-def test_the_gpu_measures_the_same_distances() -> None:
-    features_ND = clustered(3000, 64) + 100
-    found = nearest(features_ND.to("cuda"), 15, include_self=False, metric="euclidean", block_bytes=2**20)
-    assert_neighbours(Neighbors(found.index_NK.cpu(), found.similarity_NK.cpu()), features_ND, 15, "euclidean", False)
