@@ -113,6 +113,7 @@ def test_the_newest_round_is_exported(tmp_path: Path) -> None:
     for run in (tmp_path / "run", found):
         made = package.export_labels(run, "csv", tmp_path / "made.csv", overwrite=True)
         assert pd.read_csv(made.path)["label"].tolist() == ["b", *"babababababa"[:11]]
+    assert package.export_labels(found, "cleanlab").path == tmp_path / "run-cleanlab"
 
 
 def test_images_in_shards_are_copied(tmp_path: Path, run: Path) -> None:

@@ -144,7 +144,7 @@ def test_in_a_notebook(data: Path) -> None:
     rows += [(f"{name}{item}", "dan", f"<b>{1 - item % 2}") for item in range(0, 400, 20)]
     votes = pd.DataFrame(rows, columns=["item", "annotator", "label"])
     found = fit(None, votes, no_images=True, out=data / "<run>")
-    assert len(repr(found)) < 3000 and repr(found).splitlines()[1:] == found.summary and len(found.doubtful) > 8
+    assert len(repr(found)) < 3000 and repr(found).splitlines()[1:] == result_lines(found) and len(found.doubtful) > 8
     assert all(len(repr(part)) < 3000 for part in (found.trained, found.result, found.asking))
     page = found._repr_html_()
     assert len(page) < 10_000

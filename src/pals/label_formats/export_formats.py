@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pals.label_formats.export_target import new_target
 from pals.label_formats.run_labels import RunLabels
 from pals.pipeline.finished_run import run_folder
+from pals.runs.rounds import run_of
 from pals.util.errors import InputError
 from pals.util.words import how_many
 
@@ -113,7 +114,8 @@ def export_labels(
         if value and name not in found.options:
             raise InputError(f"--{name.replace('_', '-')} does not go with --to {to}. Leave it out.")
     folder = run_folder(run)
-    path = Path(out) if out is not None else folder.with_name(f"{folder.name}-{to}{found.suffix}")
+    named = run_of(folder) or folder
+    path = Path(out) if out is not None else named.with_name(f"{named.name}-{to}{found.suffix}")
     labels = RunLabels.read(folder)
     write: Writer = import_module(f"pals.label_formats.{found.module}").write
     with new_target(path, folder=not found.suffix, overwrite=overwrite) as target:

@@ -92,7 +92,7 @@ def _refuse_damaged(path: Path, header: Collection[str], rows: int, needed: Sequ
 
 
 def run_folder(run: Any) -> Path:
-    """The folder of a run, given as its path or as findings."""
+    """The folder of a run, given as its path or as findings: of an update, its round in the run."""
     return Path(getattr(run, "folder", run))
 
 

@@ -34,12 +34,23 @@ def short_summary(found: Findings, seconds: float) -> list[str]:
     """
     folder = run_of(found.folder) or found.folder
     return [
-        _right(found) if found.grades else _still_wrong(found),
-        _to_check(found),
-        *_marked([*found.warnings, *group_sentences(found.groups)]),
+        *result_lines(found),
         f"Wrote {folder}{_round(folder, found.folder)} in {duration(seconds)}; open {folder / 'report.html'}",
         f"Next: pals review {shlex.quote(str(folder))}",
     ]
+
+
+def result_lines(found: Findings) -> list[str]:
+    """The result, what to check, and warnings.
+
+    Args:
+        found: The findings of a fit or an update.
+
+    Returns:
+        At most six lines.
+    """
+    warnings = _marked([*found.warnings, *group_sentences(found.groups)])
+    return [_right(found) if found.grades else _still_wrong(found), _to_check(found), *warnings]
 
 
 def _round(run: Path, folder: Path) -> str:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from pals.pipeline.finished_run import run_folder
+from pals.runs.rounds import run_of
 from pals.util.errors import InputError
 
 ADDRESS = re.compile(r"http://\S+/")
@@ -75,6 +76,7 @@ def open_page(run: Any, *, name: str = "", port: int = 0, browser: bool = True) 
         InputError: The run is not finished, or the server cannot start.
     """
     folder = run_folder(run)
+    folder = run_of(folder) or folder
     words = [sys.executable, "-m", "pals", "review", str(folder), "--port", str(port), f"--name={name}"]
     server = subprocess.Popen(
         [*words, "--browser" if browser else "--no-browser"],

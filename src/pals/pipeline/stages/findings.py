@@ -11,6 +11,7 @@ import pandas as pd
 
 from pals.model import Model
 from pals.pipeline.fit_warnings import fit_warnings
+from pals.pipeline.short_summary import result_lines
 from pals.pipeline.stages.analysis import Analysis, analyse
 from pals.pipeline.stages.trained import Trained
 from pals.pipeline.summary import summary_numbers, summary_sentences
@@ -42,14 +43,14 @@ class Findings(Analysis):
     numbers: dict[str, Any]
 
     def __repr__(self) -> str:
-        """The folder and the summary."""
-        return "\n".join(line[:MAX_LINE_LETTERS] for line in [f"Findings in {self.folder}", *self.summary])
+        """The folder, the result, what to check, and warnings."""
+        return "\n".join(line[:MAX_LINE_LETTERS] for line in [f"Findings in {self.folder}", *result_lines(self)])
 
     def _repr_html_(self) -> str:
         """The same for notebooks, with the first doubtful answers and their images, or the classes if there are none."""
         name, shown = ("doubtful", ANSWER_COLUMNS) if len(self.doubtful) else ("classes", CLASS_COLUMNS)
         table = self.tables[name][list(shown)].head(MAX_TABLE_ROWS)
-        lines = "".join(f"<li>{escape(line[:MAX_LINE_LETTERS])}</li>" for line in self.summary)
+        lines = "".join(f"<li>{escape(line[:MAX_LINE_LETTERS])}</li>" for line in result_lines(self))
         with pd.option_context("display.max_colwidth", 40):
             rows = table.to_html(index=False, border=0, float_format="{:.2f}".format)
         place = escape(str(self.folder)[-MAX_LINE_LETTERS:])
