@@ -17,6 +17,7 @@ from _refused import refused
 from _toy import Answer
 from pals.model import Model
 from pals.pipeline import Findings, fit, update
+from pals.pipeline.short_summary import result_lines
 from pals.readers import read_votes
 from pals.report.data import command_text
 from pals.runs.run_config import VotesConfig
