@@ -122,7 +122,7 @@ def test_spread_is_greedy(items: list[tuple[int, str]], top: int) -> None:
 
 def test_the_queue(run: Path) -> None:
     queue = relabel_queue(run)
-    assert list(queue.columns) == ["rank", "item", "suggestion", "confidence", "second", "reason", "said"]
+    assert list(queue.columns) == ["rank", "item", "suggestion", "confidence", "second", "reason", "said", "audit"]
     assert queue["rank"].tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert "ponds/e.jpg" not in set(queue["item"])  # gold
     assert queue["item"].tolist() == [
@@ -209,7 +209,18 @@ def test_what_is_no_run(run: Path, tmp_path: Path) -> None:
 def test_a_spreadsheet_and_back(run: Path, tmp_path: Path) -> None:
     """Rows that were left blank are no votes; a person may also name two labels, or say that nobody can tell."""
     sheet = to_fill_in(relabel_queue(run))
-    assert list(sheet.columns) == ["rank", "item", "label", "annotator", "suggestion", "confidence", "second", "reason", "said"]
+    assert list(sheet.columns) == [
+        "rank",
+        "item",
+        "label",
+        "annotator",
+        "suggestion",
+        "confidence",
+        "second",
+        "reason",
+        "said",
+        "audit",
+    ]
     assert (sheet[["label", "annotator"]] == "").all(axis=None)
     path = tmp_path / "queue.csv"
     sheet.to_csv(path, index=False)

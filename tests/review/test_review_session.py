@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -87,7 +88,12 @@ def test_the_queue_is_that_of_relabel_without_what_is_enough(session: ReviewSess
     assert [state.view.items[item] for item in everything] == relabel_queue(run, len(everything))["item"].tolist()
     assert (everything == item_order(state.view.labels)).all()
     assert 0 < len(queue) < len(everything)
-    assert queue.tolist() == [item for item in everything if state.view.decision_N[item] != "enough"]
+    asked = [item for item in everything if state.view.decision_N[item] != "enough"]
+    drawn_N = state.orders.audit_N
+    assert [item for item in queue if not drawn_N[item]] == [item for item in asked if not drawn_N[item]]
+    assert drawn_N.sum() == round(0.25 * round(len(asked) / 0.75)) and set(asked) <= set(queue.tolist())
+    with closing(ReviewSession(run, audit=0)) as plain:
+        assert plain.run_state().orders.items(ItemOrder("queue")).tolist() == asked
 
 
 def test_the_reasons_are_those_of_relabel(session: ReviewSession, run: Path) -> None:
@@ -174,7 +180,8 @@ def test_undo_goes_back_to_the_item(session: ReviewSession) -> None:
 
 def test_a_page_says_all_that_is_known(session: ReviewSession) -> None:
     ana, ben, tables = Client(session, "ana"), Client(session, "ben"), session.run_state().view
-    item = int(tables.place[tables.doubtful["item"][0]])
+    drawn_N = session.run_state().orders.audit_N
+    item = next(place for name in tables.doubtful["item"] if not drawn_N[place := tables.place[name]])
     page = ana.get(f"item/{tables.keys[item]}").text
     for words in ("dan", "eve", "likely wrong", "Predicted without seeing the answers", "Most similar items", "Why you see it"):
         assert words in page, words

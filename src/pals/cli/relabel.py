@@ -36,6 +36,9 @@ def relabel(
         float | None, typer.Option(help="Budget to spend: choose the most useful answers and forecast their effect.")
     ] = None,
     expert_cost: Annotated[float, typer.Option(help="Cost of an expert's answer; any other answer costs 1.")] = 5.0,
+    audit: Annotated[
+        float, typer.Option(help="Share of the items that is drawn at random, to measure how many labels are wrong.")
+    ] = 0.25,
     worth: Annotated[
         float, typer.Option(help="Expected gain in right labels that justifies an answer of cost 1; below it, stop asking.")
     ] = 0.01,
@@ -65,7 +68,7 @@ def relabel(
     found = next_answers(run, budget=budget, expert_cost=expert_cost, worth=worth)
     paid = [] if budget is None else found.table.loc[found.table["asked"], "item"].tolist()
     shown = [name for name in ("item", "decision", "gain", "asked") if name in found.table]
-    queue = relabel_queue(run, top, paid).merge(found.table[shown], on="item", how="left")
+    queue = relabel_queue(run, top, paid, audit).merge(found.table[shown], on="item", how="left")
     if to == "csv":
         text = to_fill_in(queue, separator_of(run)).to_csv(index=False)
         # Without the byte order mark Excel reads UTF-8 in another encoding and saves other names of images.

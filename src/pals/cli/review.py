@@ -25,6 +25,10 @@ def review(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in your browser.")] = True,
     trust: Trust = None,
     trust_review: Annotated[bool | None, typer.Option(TRUST_REVIEW_FLAG, help=TRUST_REVIEW_HELP)] = None,
+    audit: Annotated[
+        float | None,
+        typer.Option(help="Share of the queue that is drawn at random (default: 0.25 if answers are trusted, else 0)."),
+    ] = None,
     instructions: Annotated[
         Path | None, typer.Option(help="Markdown file with instructions, shown beside each item; kept as RUN/instructions.md.")
     ] = None,
@@ -54,6 +58,7 @@ def review(
             trust_review=trust_review,
             follow_links=follow_links,
             instructions=instructions,
+            audit=audit,
             say=say,
         )
     say(f"Stopped. All answers are in {run / 'review.sqlite'}; `pals update {run}` applies them.")

@@ -24,6 +24,12 @@ SPREAD = 200
 
 FILE_OF_COLUMN = {"probability_wrong": "doubtful.csv", "weight": "votes.csv", "gain": "next.csv"}
 """The other columns of numbers are those of labels.csv."""
+AUDIT_SHARE = 0.25
+"""Share of a queue that is drawn at random by default: answers to a fair sample measure how many labels are wrong."""
+AUDIT_SEED = 20
+RANDOM_CHECK = "random check"
+"""Why an item that was drawn is in the queue."""
+
 Columns = Mapping[str, Sequence[str]]
 """A table of a run, all cells as text."""
 
@@ -46,6 +52,32 @@ def item_order(labels: Columns) -> np.ndarray:
     order: np.ndarray = row_M[spread_over_classes(benefit_M, np.array(asked["label"], dtype=object))]
     settled = [labels["status"][row] != DISAGREEMENT for row in order.tolist()]
     return order[np.argsort(settled, kind="stable")]
+
+
+def with_audit(
+    order: np.ndarray, everything: np.ndarray, rows: int, share: float, number: int, fixed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """A queue of which a share is drawn at random, evenly mixed with the items that are worth an answer.
+
+    Args:
+        order: Items that are worth an answer, the most useful first.
+        everything: All items that are not gold, from which the sample is drawn.
+        rows: Length of the queue.
+        share: Share of it that is drawn, from 0 to less than 1.
+        number: Number of the round: the seed of the draw.
+        fixed: Number of items that stay first, drawn or not.
+
+    Returns:
+        The items, at most `rows`, and whether each was drawn.
+    """
+    drawn = np.random.default_rng([AUDIT_SEED, number]).permutation(np.sort(everything))
+    drawn = drawn[: round(share * min(rows, len(everything)))]
+    first, rest = order[:fixed], order[fixed:]
+    added = drawn[~np.isin(drawn, first)]
+    rest = rest[~np.isin(rest, drawn)][: max(0, rows - len(first) - len(added))]
+    place = np.concatenate([(np.arange(len(part)) + 0.5) / max(len(part), 1) for part in (rest, added)])
+    found = np.concatenate([first, np.concatenate([rest, added])[np.argsort(place, kind="stable")]])
+    return found, np.isin(found, drawn)
 
 
 def expected_benefit(confidence_N: np.ndarray, votes_N: np.ndarray, agreement_N: np.ndarray) -> np.ndarray:

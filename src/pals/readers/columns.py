@@ -112,8 +112,9 @@ def not_read(names: Iterable[str], used: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_queue(names: Iterable[str]) -> bool:
-    """Whether these are the columns of a queue of `pals relabel`."""
-    return {"rank", "suggestion", "reason", "said"}.issubset(names)
+    """Whether these are the columns of a queue of `pals relabel`, or of the answers of `pals review`."""
+    there = set(names)
+    return {"rank", "suggestion", "reason", "said"} <= there or {"item", "annotator", "label", "sure", "time", "audit"} <= there
 
 
 def plain(name: str) -> str:

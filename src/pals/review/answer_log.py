@@ -22,6 +22,7 @@ class ReviewAnswer(NamedTuple):
     at: float
     undoes: int | None = None
     settles: bool = False
+    audit: bool = False
 
 
 class AnswerLog:

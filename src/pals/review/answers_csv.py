@@ -8,15 +8,16 @@ from datetime import UTC, datetime
 from pals.labels.cells import DONT_KNOW, join_labels
 from pals.review.answer_log import ReviewAnswer
 
-ANSWER_COLUMNS = ("item", "annotator", "label", "sure", "time", "remark")
+ANSWER_COLUMNS = ("item", "annotator", "label", "sure", "time", "audit", "remark")
 NONE_OF_THESE_REMARK = "none of these"
 
 
 def answers_csv(answers: Iterable[ReviewAnswer], separator: str | None) -> str:
-    """One row per answer: item, annotator, label ("newt|frog" for several candidates, "don't know"), sure, time, remark.
+    """One row per answer: item, annotator, label ("newt|frog" for several, "don't know"), sure, time.
 
     Without a separator the candidates of one answer are rows with the same answer_id. "None of these" has no label, so that it
-    makes no class, and stands in `remark`, a column that is left out where it is empty. Skipped items are left out.
+    makes no class, and stands in `remark`; `audit` marks items that were drawn at random. Unused columns are left out, as are
+    skipped items.
 
     Args:
         answers: The standing answers.
@@ -28,7 +29,8 @@ def answers_csv(answers: Iterable[ReviewAnswer], separator: str | None) -> str:
 
     rows = [row for answer in answers if answer.kind != "skip" for row in _rows(answer, separator)]
     table = pd.DataFrame(rows, columns=pd.Index([*ANSWER_COLUMNS, "answer_id"]))
-    unused = [name for name, used in (("remark", table["remark"].any()), ("answer_id", separator is None)) if not used]
+    used = {"remark": table["remark"].any(), "audit": table["audit"].any(), "answer_id": separator is None}
+    unused = [name for name in used if not used[name]]
     return csv_text(table.drop(columns=unused))
 
 
@@ -40,7 +42,7 @@ def none_of_these(answers: Iterable[ReviewAnswer]) -> list[str]:
 def _rows(answer: ReviewAnswer, separator: str | None) -> list[tuple[object, ...]]:
     when = datetime.fromtimestamp(answer.at, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     remark = NONE_OF_THESE_REMARK if answer.kind == "none-of-these" else ""
-    rest = (answer.sure, when, remark, str(answer.id))
+    rest = (answer.sure, when, answer.audit, remark, str(answer.id))
     if answer.kind != "label":
         cells: tuple[str, ...] = (DONT_KNOW if answer.kind == "dont-know" else "",)
     else:

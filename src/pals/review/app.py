@@ -214,7 +214,7 @@ class WebApp:
         trusted = (await _json(request)).get("trusted")
         if not isinstance(trusted, bool):
             raise InputError("Answers are trusted (true) or not (false).")
-        await run_in_threadpool(self.session.store.trust_answers, trusted)
+        await run_in_threadpool(self.session.trust_answers, trusted)
         return JSONResponse({"trusted": trusted})
 
     async def update(self, request: Request) -> Response:

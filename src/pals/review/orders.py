@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from pals.pipeline.item_order import with_audit
 from pals.review.answer_log import ReviewAnswer
 from pals.review.final_answers import verdict
 from pals.review.run_view import ENOUGH, RunView
@@ -36,10 +37,21 @@ class ItemOrder(NamedTuple):
 
 
 class ItemOrders:
-    """The orders of one run, each computed once."""
+    """The orders of one round, each computed once.
 
-    def __init__(self, view: RunView) -> None:
+    Args:
+        view: The tables of the round.
+        number: Its number.
+        audit: Share of the queue that is drawn at random.
+    """
+
+    def __init__(self, view: RunView, number: int = 0, audit: float = 0.0) -> None:
         self.view = view
+        asked = view.order[view.decision_N[view.order] != ENOUGH]
+        rows = round(len(asked) / (1 - audit))
+        self.queue, audit_M = with_audit(asked, view.order, rows, audit, number)
+        self.audit_N = np.zeros(len(view.items), dtype=bool)
+        self.audit_N[self.queue[audit_M]] = True
         self._kept: OrderedDict[ItemOrder, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -57,7 +69,7 @@ class ItemOrders:
         view, queue = self.view, self.view.order
         chosen_N = np.ones(len(view.items), dtype=bool)
         if order.kind == "queue":
-            chosen_N = view.decision_N != ENOUGH
+            return self.queue
         if order.kind == "doubtful":
             return self._numbers(view.doubtful["item"])
         if order.kind == "class":

@@ -32,6 +32,7 @@ def serve(
     trust_review: bool | None = None,
     follow_links: bool = False,
     instructions: Path | None = None,
+    audit: float | None = None,
     say: Callable[[str], None],
 ) -> None:
     """Serve the review of a run until the process ends.
@@ -46,6 +47,7 @@ def serve(
         trust_review: Whether the answers given here are trusted; None: as chosen before (at first: yes).
         follow_links: Also show images that are links to outside the image folder.
         instructions: A Markdown file to show beside each item, now and at later starts.
+        audit: Share of the queue that is drawn at random; None: a quarter where answers are trusted, else none.
         say: Receives the lines to print, once the server answers.
 
     Raises:
@@ -60,7 +62,7 @@ def serve(
         raise InputError(f"The page needs {error.name}, which is not installed. Run: {pip_install('review')}") from None
     token, stored_port = stored_address(run)
     with (
-        closing(ReviewSession(run, follow_links=follow_links, trust=trust, trust_review=trust_review)) as session,
+        closing(ReviewSession(run, follow_links=follow_links, trust=trust, trust_review=trust_review, audit=audit)) as session,
         closing(_reached_again(host, port, stored_port)) as listening,
     ):
         number = listening.getsockname()[1]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pals.pipeline.finished_run import read_columns
+from pals.pipeline.item_order import AUDIT_SHARE
 from pals.review.answers_csv import answers_csv, none_of_these
 from pals.review.final_answers import Verdict, verdict
 from pals.review.image_files import ImageFiles
@@ -53,7 +55,13 @@ class ReviewSession:
     """A run, its answers, and the annotators who review it."""
 
     def __init__(
-        self, run: Path, *, follow_links: bool = False, trust: Sequence[str] = (), trust_review: bool | None = None
+        self,
+        run: Path,
+        *,
+        follow_links: bool = False,
+        trust: Sequence[str] = (),
+        trust_review: bool | None = None,
+        audit: float | None = None,
     ) -> None:
         whole = run_of(run)
         if whole is not None:
@@ -61,7 +69,9 @@ class ReviewSession:
         if (run / OLD_FOLDER).is_dir():
             with rounds_lock(run):
                 adopt_old_rounds(run)
-        self.run = run
+        if audit is not None and not 0 <= audit < 1:
+            raise InputError(f"--audit {audit:g}: give a share from 0 to less than 1.")
+        self.run, self._audit = run, audit
         self._opening = threading.Lock()
         self._seen = current_round(run).number
         view = RunView(round_folder(run, self._seen))
@@ -92,7 +102,14 @@ class ReviewSession:
 
     def _opened(self, view: RunView) -> ReviewState:
         shown = current_round(self.run)
-        return ReviewState(view, ItemOrders(view), ReviewProgress(view, self.store, shown.upto), shown)
+        usual = AUDIT_SHARE if self.store.trusts_answers() else 0.0
+        orders = ItemOrders(view, shown.number, usual if self._audit is None else self._audit)
+        return ReviewState(view, orders, ReviewProgress(view, self.store, shown.upto), shown)
+
+    def trust_answers(self, trusted: bool) -> None:
+        """Choose whether answers given here are trusted; only a trusted reviewer is asked for random checks by default."""
+        self.store.trust_answers(trusted)
+        self._run_state = self._opened(self._run_state.view)
 
     # ---- one item at a time
 
@@ -138,14 +155,16 @@ class ReviewSession:
 
     def answer(self, annotator: str, said: Sequence[NewAnswer], key: str) -> list[int]:
         """Save answers; they are on disk when this returns."""
-        view = self.run_state().view
+        state = self.run_state()
+        view = state.view
         for one in said:
             if one.item not in view.place:
                 raise InputError(f"{one.item!r} is not an item of {self.run}.")
             if (one.kind == "label") != bool(one.labels) or len(set(one.labels)) < len(one.labels):
                 raise InputError("A label must name at least one class, each once; any other kind of answer names none.")
             view.refuse_strange(one.labels)
-        return self.store.add(annotator, said, key)
+        marked = [replace(one, audit=bool(state.orders.audit_N[view.place[one.item]])) for one in said]
+        return self.store.add(annotator, marked, key)
 
     def verdict(self, item: int) -> Verdict:
         """What the trusted answers given here to an item come to; nothing where answers are not trusted."""

@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS answers (
     batch TEXT NOT NULL,         -- what was sent together; if it comes again, it is known by this
     undoes INTEGER,              -- for an undo: which answer it takes back
     settles INTEGER NOT NULL DEFAULT 0,  -- settles a disagreement: earlier answers to the item no longer count
+    audit INTEGER NOT NULL DEFAULT 0,    -- the item was drawn at random to be checked
     UNIQUE (batch, item)
 );
 CREATE TABLE IF NOT EXISTS claims (item TEXT PRIMARY KEY, person TEXT NOT NULL, until REAL NOT NULL);
@@ -68,6 +69,7 @@ class NewAnswer:
     labels: tuple[str, ...] = ()
     sure: bool = True
     settles: bool = False
+    audit: bool = False
 
 
 class AnswerStore:
@@ -109,7 +111,8 @@ class AnswerStore:
                 return known
             now = time.time()
             rows = [
-                (one.item, annotator, one.kind, json.dumps(one.labels), one.sure, now, batch, None, one.settles) for one in said
+                (one.item, annotator, one.kind, json.dumps(one.labels), one.sure, now, batch, None, one.settles, one.audit)
+                for one in said
             ]
             ids = [_insert(write, row) for row in rows]
             write.executemany("DELETE FROM claims WHERE item = ? AND person = ?", [(one.item, annotator) for one in said])
@@ -133,7 +136,7 @@ class AnswerStore:
                 else:
                     together = [answer for answer in _select(write, same_batch, last.id) if log.stands(answer)]
             for answer in together:
-                _insert(write, (answer.item, annotator, UNDO, "[]", True, time.time(), batch, answer.id, False))
+                _insert(write, (answer.item, annotator, UNDO, "[]", True, time.time(), batch, answer.id, False, False))
         return together
 
     def current(self) -> list[ReviewAnswer]:
@@ -236,11 +239,12 @@ class AnswerStore:
     # ---- the file
 
     def _add_columns(self) -> None:
-        """Add the column that a file of format 1 lacks."""
-        columns = [row[1] for row in self._answers.execute("PRAGMA table_info(answers)")]
-        if "settles" not in columns:
+        """Add the columns that a file of format 1 lacks."""
+        there = [row[1] for row in self._answers.execute("PRAGMA table_info(answers)")]
+        for name in ("settles", "audit"):
             try:
-                self._answers.execute("ALTER TABLE answers ADD COLUMN settles INTEGER NOT NULL DEFAULT 0")
+                if name not in there:
+                    self._answers.execute(f"ALTER TABLE answers ADD COLUMN {name} INTEGER NOT NULL DEFAULT 0")
             except sqlite3.OperationalError as error:
                 if "duplicate column" not in str(error):  # which another process has just added
                     raise
@@ -300,24 +304,26 @@ class AnswerStore:
 
 
 def _insert(write: sqlite3.Connection, row: tuple[Any, ...]) -> int:
-    columns = "item, person, kind, labels, sure, at, batch, undoes, settles"
-    return int(write.execute(f"INSERT INTO answers ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row).lastrowid or 0)
+    columns = "item, person, kind, labels, sure, at, batch, undoes, settles, audit"
+    return int(write.execute(f"INSERT INTO answers ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row).lastrowid or 0)
 
 
 def _select(connection: sqlite3.Connection, where: str, value: object) -> list[ReviewAnswer]:
-    columns = "id, item, person, kind, labels, sure, at, undoes, settles"
+    columns = "id, item, person, kind, labels, sure, at, undoes, settles, audit"
     return [_answer(row) for row in connection.execute(f"SELECT {columns} FROM answers WHERE {where} ORDER BY id", (value,))]
 
 
 def _answer(row: tuple[Any, ...]) -> ReviewAnswer:
     """SQLite accepts any value in any column: rows changed by another program are checked."""
-    number, item, annotator, kind, text, sure, at, undoes, settles = row
+    number, item, annotator, kind, text, sure, at, undoes, settles, audit = row
     try:
         labels = json.loads(text)
         datetime.fromtimestamp(at, UTC)
         good = all(isinstance(part, str) for part in (item, annotator, *labels)) and kind in (*ANSWER_KINDS, UNDO)
         if good and isinstance(labels, list) and isinstance(undoes, int | None):
-            return ReviewAnswer(number, item, annotator, kind, tuple(labels), bool(sure), at, undoes, bool(settles))
+            return ReviewAnswer(
+                number, item, annotator, kind, tuple(labels), bool(sure), at, undoes, bool(settles), bool(audit)
+            )
     except (TypeError, ValueError, OverflowError, OSError):
         pass
     raise sqlite3.DatabaseError(f"row {number} of its answers is malformed")

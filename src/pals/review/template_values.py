@@ -49,12 +49,16 @@ def card_values(session: ReviewSession, item: int, annotator: str) -> dict[str, 
     if session.store.trusts_answers():
         facts["said"] = [vote | ({"wrong": None} if vote["who"] in standing else {}) for vote in facts["said"]]
     facts["said"] += [_page_answer(answer) for other, answer in standing.items() if other != annotator]
+    audit = bool(session.run_state().orders.audit_N[item]) and not (final or disagree)
+    if audit:
+        facts["reason"] = ""
     many = view.taxonomy is not None or len(view.class_names) > MAX_BUTTONS
     mine = standing.get(annotator)
     return {
         "facts": facts,
         "final": bool(final),
         "disagree": disagree,
+        "audit": audit,
         "mine": None if mine is None else in_words(mine),
         "many": many,
         "choices": _choices(facts, view.class_names, many),
