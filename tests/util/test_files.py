@@ -82,7 +82,7 @@ def test_run_log(tmp_path: Path) -> None:
         log.append("epoch", total_epoch=epoch, loss=0.5)
     with log.path.open("a") as file:
         file.write('{"event": "epoch", "total_epo')  # a crash
-    log.keep(2)
+    log.truncate(2)
     assert [json.loads(line) for line in log.path.read_text().splitlines()] == [
         {"event": "start", "seed": 1},
         {"event": "epoch", "total_epoch": 1, "loss": 0.5},
