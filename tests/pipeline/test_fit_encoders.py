@@ -292,7 +292,7 @@ def test_weights_in_a_file_grey_pictures_and_one_that_cannot_be_read(data: Path,
         "frozen": True,
         "weights": str(tmp_path / "mine.pth"),
     }
-    with pytest.raises(InputError, match="has its own weights"):
+    with pytest.raises(InputError, match="has weights of its own"):
         network_settings(LITE0, tmp_path / "mine.pth")
     data = make_pictures(tmp_path / "data", items=12)
     for path in sorted((data / "images").glob("*.png"))[:3]:
