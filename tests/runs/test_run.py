@@ -133,6 +133,8 @@ print(len(set(sys.modules) - before), *[name for name in {large} if name in sys.
     count, *found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.split()
     assert not found
     assert int(count) <= 240  # 210 on Python 3.11
+    code = f"import sys, pals.runs.run; print(*[name for name in {large[:-2]} if name in sys.modules])"  # a run saves a model
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "\n"
 
 
 def test_settings_of_two_benchmark_runs_are_checked_few_times(pals: Callable[..., Answer], tmp_path: Path) -> None:

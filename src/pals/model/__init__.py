@@ -7,12 +7,16 @@ through `resumable_table`), `onnx_export` writes ONNX. Shapes: N items, C classe
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pals.model.calibrate import expected_calibration_error, fit_temperature
-from pals.model.onnx_export import ExportReport, export_onnx
-from pals.model.predict import predict_folder
-from pals.model.prediction_file import WrittenPredictions, predict_to_file
 from pals.model.saved import FILE_NAME, Description, Model, Part, check_saveable, is_model
+from pals.util.lazy import lazily
+
+if TYPE_CHECKING:
+    from pals.model.calibrate import expected_calibration_error, fit_temperature
+    from pals.model.onnx_export import ExportReport, export_onnx
+    from pals.model.predict import predict_folder
+    from pals.model.prediction_file import WrittenPredictions, predict_to_file
 
 __all__ = [
     "FILE_NAME",
@@ -30,6 +34,14 @@ __all__ = [
     "predict_folder",
     "predict_to_file",
 ]
+
+_LATER = {  # so that training, which saves a classifier, loads neither pandas nor scipy
+    "calibrate": ("expected_calibration_error", "fit_temperature"),
+    "onnx_export": ("ExportReport", "export_onnx"),
+    "predict": ("predict_folder",),
+    "prediction_file": ("WrittenPredictions", "predict_to_file"),
+}
+__getattr__ = lazily(__name__, _LATER)
 
 
 def load_model(path: Path | str, device: str = "auto") -> Model:

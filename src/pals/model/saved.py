@@ -22,7 +22,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from pals.crowd.dawid_skene.em import DAWID_SKENE
 from pals.labels.taxonomy import SURE, Taxonomy, check_sure
 from pals.training.extract import frozen_batch, frozen_stage
 from pals.training.inference import (
@@ -280,6 +279,8 @@ def find_model(run: Path | str) -> Path:
     """The file of a run's classifier; `run` may also be the file itself."""
     path = Path(run) / FILE_NAME if Path(run).is_dir() else Path(run)
     if not path.is_file():
+        from pals.crowd.dawid_skene.em import DAWID_SKENE  # only here: it loads scipy
+
         config = Path(run) / "config.yaml"
         method = read_yaml(config).get("method") if config.is_file() else None
         if isinstance(method, Mapping) and method.get("name") == DAWID_SKENE:
