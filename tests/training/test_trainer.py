@@ -33,7 +33,7 @@ from pals.training import trainer as trainer_module
 from pals.training.batches import BatchMaker
 from pals.training.checkpoint import load_checkpoint, save_checkpoint
 from pals.training.engine import Engine, EngineConfig, start_momentum
-from pals.training.optim import TrainConfig, make_optimizer
+from pals.training.optim import TrainConfig, learning_rate, make_optimizer
 from pals.training.trainer import Trainer
 from pals.util.config import build
 from pals.util.errors import InputError
@@ -458,3 +458,9 @@ def test_from_the_command_to_the_loss_in_eight_frames(pals: Callable[..., Answer
     monkeypatch.setattr(PALS, "loss", spy)
     assert pals("train", "digits", "--method", "pals", "--epochs", "1", "--device", "cpu").code == 0
     assert 1 <= len(frames[0]) <= 7, frames[0]  # and the loss itself
+
+
+def test_a_warm_up_begins_with_one_step() -> None:
+    """Its first step had the rate 0."""
+    config = TrainConfig(lr=0.8, schedule="constant", warmup=2.0)
+    assert [learning_rate(config, done / 4, 3, 1 / 4) for done in (0, 1, 7, 8)] == [0.1, 0.2, 0.8, 0.8]
