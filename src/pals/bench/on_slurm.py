@@ -55,7 +55,10 @@ def on_slurm(
         import submitit
     except ImportError:
         raise InputError(f"submitit is not installed. Run: {pip_install('slurm')}") from None
-    tasks = _tasks_per_node(works[0].processes, options.get("nodes", 1))
+    processes, nodes = works[0].processes, options.get("nodes", 1)
+    if not isinstance(nodes, int) or nodes < 1 or processes % nodes:
+        raise InputError(f"{processes} processes cannot be divided evenly among {nodes} nodes. Change --processes or nodes.")
+    tasks = processes // nodes
     gpus = tasks * any(work.values["engine"]["device"] != "cpu" for work in works)
     settings = {
         "name": "pals",
@@ -78,12 +81,6 @@ def on_slurm(
         for job in [job for job in running if job.done()]:
             yield _outcome(job, running.pop(job))
         time.sleep(SLURM_POLL_SECONDS)
-
-
-def _tasks_per_node(processes: int, nodes: Any) -> int:
-    if not isinstance(nodes, int) or nodes < 1 or processes % nodes:
-        raise InputError(f"{processes} processes cannot be divided evenly among {nodes} nodes. Change --processes or nodes.")
-    return processes // nodes
 
 
 def _outcome(job: Any, work: Work) -> Outcome:

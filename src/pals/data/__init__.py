@@ -22,7 +22,7 @@ from pals.util.config import build
 from pals.util.errors import InputError, unknown
 from pals.util.registry import Registry
 
-__all__ = ["DATASETS", "SHARED", "dataset_loader", "dataset_options", "load_dataset"]
+__all__ = ["DATASETS", "SHARED", "dataset_loader", "load_dataset"]
 
 DRAWS_SEED = 42
 SHARED = ("name", "partial_rate", "noise_rate", "protocol", "draws", "seed", "supervision", "votes")
@@ -52,11 +52,6 @@ _BUILT_IN: dict[str, Load] = {
 }
 DATASETS: Registry[Load] = Registry("data set", "pals.datasets", _BUILT_IN, _check)
 """Data sets by name; a plug-in adds its own."""
-
-
-def dataset_options(name: str) -> tuple[str, ...]:
-    """Names of the options that only this data set has."""
-    return _options(DATASETS[name]) if name in DATASETS else ()
 
 
 def dataset_loader(name: str, options: Mapping[str, Any]) -> Loader | None:

@@ -27,7 +27,7 @@ class Review(NamedTuple):
         upto: The last row of review.sqlite.
         standing: Standing answers, with "none of these" but without skipped items.
         trusted: Annotators all of whose answers are trusted, in the run as well.
-        trusts_answers: Whether the answers of the review are trusted, whoever gave them.
+        trusts_answers: Whether the answers of the review are trusted, by any annotator.
     """
 
     run: Path
@@ -88,7 +88,7 @@ class Review(NamedTuple):
 
 
 def warn_of_later_answers(run: Path, monitor: Monitor) -> None:
-    """Say how many answers were given in `pals review` after `run`, a round of that review, was computed: it lacks them."""
+    """State how many answers were given in `pals review` after `run`, a round of that review, was computed: it lacks them."""
     base, before = run_of(run), data_of(run).get("reviewed", 0)
     if base is None or not isinstance(before, int):
         return

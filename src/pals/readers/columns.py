@@ -56,7 +56,7 @@ def find(names: Sequence[str], columns: Columns, roles: Iterable[str], source: S
     Args:
         names: All columns.
         columns: Those named by the user, which come first.
-        roles: Roles to look for.
+        roles: Roles to find.
         source: The file, for messages.
 
     Raises:

@@ -42,7 +42,7 @@ class Limits:
         return max(self.cells, size * CELLS_PER_BYTE)
 
     def too_many_cells(self, cells: int, size: int) -> str | None:
-        """Why a file of `size` bytes that claims to hold so many cells is refused, with the remedy; None if it is not."""
+        """Why a file of `size` bytes that claims to hold this many cells is refused, with the remedy; None if it is not."""
         if cells <= self.max_cells(size):
             return None
         return f"its {size:,} bytes claim to hold {cells:,} cells. {_how_to_raise('cells', cells)}"

@@ -28,7 +28,7 @@ class NextAnswers:
     Args:
         table: One row per item: item, decision (`enough`, `one more`, `expert`), who, gain (right labels per answer), cost of
             the answer; with a budget also asked, whether it pays for that answer.
-        forecast: Columns answers, cost and right: the expected share of right labels after so many answers.
+        forecast: Columns answers, cost and right: the expected share of right labels after that many answers.
     """
 
     table: pd.DataFrame

@@ -48,7 +48,8 @@ class BatchMaker:
             Batches with their views, targets, side groups and random inputs.
         """
         sizes = {name: group.batch_size or batch_size for name, group in plan.groups.items()}
-        per_chunk = max(1, items_at_once(self.engine, self.item_size) // max(sizes.values()))
+        together = max(1, self.engine.chunk // max(1, self.item_size // REFERENCE_ITEM_SIZE))  # items
+        per_chunk = max(1, together // max(sizes.values()))
         chunks = [range(first, min(steps, first + per_chunk)) for first in range(0, steps, per_chunk)]
         for chunk, rows in zip(chunks, self._rows(plan, sizes, chunks), strict=True):
             made = {
@@ -93,11 +94,6 @@ def _index(name: str, order_M: Tensor, chunk: range, size: int) -> Tensor:
     if name != "main" and len(order_M) < stop:  # a side group shorter than the epoch wraps around
         return order_M[torch.arange(start, stop, device=order_M.device) % len(order_M)]
     return order_M[start:stop]
-
-
-def items_at_once(engine: Engine, item_size: int) -> int:
-    """How many items of `item_size` numbers have their views made together."""
-    return max(1, engine.chunk // max(1, item_size // REFERENCE_ITEM_SIZE))
 
 
 def check_inputs(items: Items, expected: int) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
@@ -148,22 +149,13 @@ class ImageNetResNet(ResNet):
     """7x7 stem with stride 2 and max-pool; architecture and parameter names are torchvision's, so that its checkpoints fit.
     With `projection` a linear layer follows the pooling; its output is the feature."""
 
-    def __init__(
-        self,
-        block: Block,
-        depths: Sequence[int],
-        widths: Sequence[int],
-        channels: int,
-        num_classes: int,
-        *,
-        projection: int | None = None,
-    ) -> None:
-        super().__init__(block, depths, widths, channels, num_classes)
-        self.conv1 = conv(channels, self.conv1.out_channels, 7, 2)
+    def __init__(self, *shape: Any, projection: int | None = None) -> None:
+        super().__init__(*shape)
+        self.conv1 = conv(self.conv1.in_channels, self.conv1.out_channels, 7, 2)
         self.projection: nn.Module = nn.Identity()
         if projection is not None:
             self.projection = nn.Linear(self.classifier.in_features, projection)
-            self.classifier = nn.Linear(projection, num_classes)
+            self.classifier = nn.Linear(projection, self.num_classes)
 
     def encode(self, x: Tensor) -> Tensor:
         x = max_pool2d(self.stem(x), 3, stride=2, padding=1)
