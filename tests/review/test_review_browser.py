@@ -171,6 +171,16 @@ def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serv
     ana.press(Keys.ARROW_LEFT)
     ana.until(lambda: ana.item == later)
 
+    owl = ana.item
+    ana.press("w")
+    ana.until(lambda: ana.find("#new-class").is_displayed())
+    accessible(ana)
+    ana.press("owl")
+    ana.answer(Keys.ENTER)
+    ana.press("u")
+    ana.until(lambda: ana.item == owl)
+    assert "owl" in ana.text(".choices")
+
     server.kill()  # in the middle of it
     ana.press("6")
     ana.until(lambda: "Not saved yet" in ana.text("#notice"))

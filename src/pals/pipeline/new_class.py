@@ -42,11 +42,19 @@ def add_classes(votes: Votes, lists: Mapping[str, str], earlier: str | None = No
     for name, path in lists.items():
         votes = _add(votes, name, Path(path))
         if earlier is not None:
-            listed = {votes.items[i] for i in np.flatnonzero(votes.gold_I == votes.class_names.index(name))}
-            aside = _flagged(Path(earlier).with_name("labels.csv"), listed) | _alike(Path(earlier).with_name(GROUPS), listed)
-            kept_I = np.array([item not in aside for item in votes.items]) | (votes.gold_I >= 0)
-            votes = replace(votes, weight_R=votes.weight_R * kept_I[votes.item_R])
+            votes = set_aside(votes, name, Path(earlier).parent)
     return votes
+
+
+def set_aside(votes: Votes, name: str, run: Path) -> Votes:
+    """The votes with weight 0 for the answers to items that may belong to a new class, by the run that did not have it."""
+    number = votes.class_names.index(name) if name in votes.class_names else len(votes.class_names)
+    listed = {votes.items[i] for i in np.flatnonzero(votes.gold_I == number)}
+    if not listed:
+        return votes
+    aside = _flagged(run / "labels.csv", listed) | _alike(run / GROUPS, listed)
+    kept_I = np.array([item not in aside for item in votes.items]) | (votes.gold_I >= 0)
+    return replace(votes, weight_R=votes.weight_R * kept_I[votes.item_R])
 
 
 def _flagged(path: Path, listed: Collection[str]) -> set[str]:

@@ -81,7 +81,9 @@ class Update:
         values = update_settings(base, earlier, self.votes, self.given)
         warn_of_later_answers(self.run, self.monitor)
         rows = self.review.rows_for(place, earlier, self.monitor)
+        names = values["data"]["class_names"]
         changes = {
+            "class_names": names and (*names, *self.review.classes_beyond(names)),
             "before": str((round_folder(self.run, current.number) / "votes.csv").resolve()),
             "trusted": tuple(dict.fromkeys((*self.review.trusted, *values["data"]["trusted"]))),
             "added": self.added,

@@ -61,6 +61,10 @@ class Review(NamedTuple):
         """The items that are marked as none of the classes."""
         return frozenset(answer.item for answer in self.standing if answer.kind == "none-of-these")
 
+    def classes_beyond(self, names: Collection[str]) -> tuple[str, ...]:
+        """The classes that the answers name and that are not among these."""
+        return tuple(dict.fromkeys(label for answer in self.answers for label in answer.labels if label not in names))
+
     def choose_trust(self, chosen: bool | None) -> bool:
         """Whether the answers are trusted. A choice is stored with the review, for later updates; None: as stored."""
         if chosen is None or not has_answers(self.run):
@@ -109,6 +113,7 @@ class Earlier(NamedTuple):
         class_names: Classes of the run, also those that no answer names any more.
         trusted: Item and annotator of each trusted answer.
         settled: Items about which an answer of the review settled a disagreement.
+        new_classes: Classes that trusted answers of the review brought.
     """
 
     sources: list[Path | Source]
@@ -116,6 +121,7 @@ class Earlier(NamedTuple):
     class_names: tuple[str, ...] = ()
     trusted: tuple[tuple[str, str], ...] = ()
     settled: frozenset[str] = frozenset()
+    new_classes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, votes: Path, upto: int, separator: str | None, trust_review: bool = False) -> Earlier:
@@ -137,12 +143,13 @@ class Earlier(NamedTuple):
             sources.append(_in_memory(review.run / "review.sqlite", answers_csv(review.answers, separator)))
         names = () if (run / TAXONOMY).is_file() else tuple(read_columns(run, "classes.csv")["class"])
         replaced = {(answer.item, answer.annotator) for answer in review.standing}
+        new = review.classes_beyond(names) if trust_review and names else ()
         trusted, settled = [pair for pair in before if pair not in replaced], frozenset[str]()
         if trust_review:
             settled = frozenset(answer.item for answer in review.standing if answer.settles)
             trusted = [pair for pair in trusted if pair[0] not in settled]
             trusted += [(answer.item, answer.annotator) for answer in review.answers]
-        return cls(sources, len(review.answers), names, tuple(trusted), settled)
+        return cls(sources, len(review.answers), names, tuple(trusted), settled, new)
 
 
 def marked_none_of_these(earlier: str | None, reviewed: int, trust_review: bool) -> frozenset[str]:

@@ -61,6 +61,7 @@ class WebApp:
             Route("/choices", self.choices),
             Route("/answer", self.answer, methods=["POST"]),
             Route("/undo", self.undo, methods=["POST"]),
+            Route("/class", self.new_class, methods=["POST"]),
             Route("/trust", self.trust, methods=["POST"]),
             Route("/update", self.update, methods=["POST"]),
             Route("/round", self.use_round, methods=["POST"]),
@@ -154,7 +155,8 @@ class WebApp:
         return Response(path.read_bytes(), media_type="text/html", headers=headers)
 
     def choices(self, request: Request) -> Response:
-        return JSONResponse(self.session.run_state().view.choices)
+        added = [{"name": name, "depth": 0, "leaf": True} for name in self.session.new_classes()]
+        return JSONResponse([*self.session.run_state().view.choices, *added])
 
     def _page(self, request: Request, template: str, **values: Any) -> Response:
         annotator = self._who(request)
@@ -208,6 +210,13 @@ class WebApp:
         items = [view.items[view.number[item]] for item in dict.fromkeys(keys)]
         taken = await run_in_threadpool(self.session.store.undo, self._who(request), key, items)
         return JSONResponse({"undone": undone_values(self.session, taken)})
+
+    async def new_class(self, request: Request) -> Response:
+        """Name a class that the run does not have."""
+        name = (await _json(request)).get("name")
+        if not isinstance(name, str):
+            raise InputError("Give the name of the class.")
+        return JSONResponse({"name": await run_in_threadpool(self.session.add_class, name)})
 
     async def trust(self, request: Request) -> Response:
         """Choose whether the answers given here are trusted, for the updates to come."""

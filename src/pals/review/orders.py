@@ -16,7 +16,9 @@ from pals.review.run_view import ENOUGH, RunView
 from pals.review.store import AnswerStore
 from pals.util.errors import unknown
 
-OrderKind = Literal["queue", "everything", "doubtful", "class", "annotator", "search", "answered", "alike", "disagreement"]
+OrderKind = Literal[
+    "queue", "everything", "doubtful", "class", "annotator", "search", "answered", "alike", "disagreement", "unlisted"
+]
 ORDER_KINDS: tuple[OrderKind, ...] = get_args(OrderKind)
 MAX_SIMILAR_ITEMS = 60  # items that are gone through with one
 MAX_CACHED_ORDERS = 32  # orders that are not computed again
@@ -83,6 +85,8 @@ class ItemOrders:
         if order.kind == "search":
             words = order.value.casefold()
             chosen_N = np.fromiter((words in item.casefold() for item in view.items), dtype=bool, count=len(view.items))
+        if order.kind == "unlisted":
+            chosen_N = np.array(view.labels["status"], dtype=object) == "none-of-these"
         if order.kind == "disagreement":
             chosen_N = view.disagree_N
         if order.kind == "alike":

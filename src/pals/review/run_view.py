@@ -192,8 +192,3 @@ class RunView:
     def _similar(self, item: int) -> list[dict[str, Any]]:
         pairs = zip(self.neighbors.neighbor_NK[item].tolist(), self.neighbors.similarity_NK[item].tolist(), strict=True)
         return [{**self.brief(other), "similarity": similarity} for other, similarity in pairs]
-
-    def refuse_strange(self, labels: Sequence[str]) -> None:
-        for label in labels:
-            if label not in self.names:
-                raise InputError(f"{label!r} is not among the classes of {self.folder.name}.")

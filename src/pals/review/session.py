@@ -26,9 +26,10 @@ from pals.runs.rounds import Round, complete_rounds, current_round, round_folder
 from pals.util.errors import InputError
 from pals.util.files import read_object
 
-BROWSED_KINDS: tuple[OrderKind, ...] = ("answered", "search")  # on the grid
+BROWSED_KINDS: tuple[OrderKind, ...] = ("answered", "search", "unlisted")  # on the grid
 GRID_ITEMS = 60  # items on one page of the grid
 MAX_WRITE_WAIT = 1.0  # seconds that an answer waits while another process writes; then the page tries again
+MAX_CLASS_NAME = 80  # letters
 MAX_CLAIM_TRIES = 20  # items that another annotator may reserve first
 
 
@@ -140,6 +141,10 @@ class ReviewSession:
         """All items of an order. In the queue, items whose trusted answers differ come first."""
         if order.kind == "answered":
             return state.progress.answered(annotator)
+        if order.kind == "unlisted":
+            place = state.view.place
+            marked = [place[item] for item in none_of_these(self.store.current()) if item in place]
+            return np.array(list(dict.fromkeys([*marked, *state.orders.items(order).tolist()])), dtype=np.int64)
         items = state.orders.items(order)
         if order.kind not in ("queue", "disagreement"):
             return items
@@ -162,9 +167,36 @@ class ReviewSession:
                 raise InputError(f"{one.item!r} is not an item of {self.run}.")
             if (one.kind == "label") != bool(one.labels) or len(set(one.labels)) < len(one.labels):
                 raise InputError("A label must name at least one class, each once; any other kind of answer names none.")
-            view.refuse_strange(one.labels)
+            strange = [label for label in one.labels if label not in view.names and label not in self.new_classes()]
+            if strange:
+                raise InputError(f"{strange[0]!r} is not among the classes of {self.run.resolve().name}.")
         marked = [replace(one, audit=bool(state.orders.audit_N[view.place[one.item]])) for one in said]
         return self.store.add(annotator, marked, key)
+
+    def new_classes(self) -> list[str]:
+        """Classes that were named here and that the current round does not have."""
+        view = self.run_state().view
+        return [name for name in self.store.new_classes() if name not in view.names]
+
+    def add_class(self, name: str) -> str:
+        """Name a class that the run does not have; returns the name.
+
+        Raises:
+            InputError: No answer could name such a class, or there is one of that name.
+        """
+        from pals.readers import NO_ANSWER  # loads pandas
+        from pals.readers.unsure_answers import UnsureMarks
+
+        view, name = self.run_state().view, " ".join(name.split())
+        if view.taxonomy is not None:
+            raise InputError("The classes of this run are a tree: pals update RUN --taxonomy FILE changes it.")
+        if not 0 < len(name) <= MAX_CLASS_NAME or name.endswith("?") or UnsureMarks((), (), NO_ANSWER).is_unknown(name):
+            raise InputError(f"{name!r} cannot be the name of a class. Choose another.")
+        there = [known for known in (*view.class_names, *self.new_classes()) if known.casefold() == name.casefold()]
+        if there:
+            raise InputError(f"There is a class {there[0]!r} already.")
+        self.store.add_class(name)
+        return name
 
     def verdict(self, item: int) -> Verdict:
         """What the trusted answers given here to an item come to; nothing where answers are not trusted."""

@@ -46,6 +46,7 @@ CREATE TABLE IF NOT EXISTS rounds (
     number INTEGER PRIMARY KEY, folder TEXT NOT NULL, upto INTEGER NOT NULL, at REAL NOT NULL, seconds REAL NOT NULL,
     share REAL NOT NULL, low REAL NOT NULL, high REAL NOT NULL
 );
+CREATE TABLE IF NOT EXISTS classes (name TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS trusted (person TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS choices (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
@@ -224,6 +225,15 @@ class AnswerStore:
     def trusted(self) -> tuple[str, ...]:
         with self._reading():
             return tuple(row[0] for row in self._reader.execute("SELECT person FROM trusted ORDER BY person"))
+
+    def add_class(self, name: str) -> None:
+        """A class that the run does not have, for all who answer."""
+        with self._writing(self._answers) as write:
+            write.execute("INSERT OR IGNORE INTO classes VALUES (?)", (name,))
+
+    def new_classes(self) -> tuple[str, ...]:
+        with self._reading():
+            return tuple(row[0] for row in self._reader.execute("SELECT name FROM classes ORDER BY rowid"))
 
     def trust_answers(self, trusted: bool) -> None:
         """Choose whether the answers of this review are trusted, for all updates to come."""

@@ -18,8 +18,8 @@ MAX_CHANGES = 500  # rows of changes.csv on one page
 MAX_BUTTONS = 20  # with more classes a search field replaces the buttons
 NUM_LIKELY = 6  # buttons for the likeliest classes then
 DIGIT_KEYS = "1234567890"
-LETTER_KEYS = "abefghijklopqrtvwxy"
-"""Keys of further classes, without the letters that are commands (c, d, m, n, s, u, z)."""
+LETTER_KEYS = "abefghijklopqrtvxy"
+"""Keys of further classes, without the letters that are commands (c, d, m, n, s, u, w, z)."""
 KIND_WORDS = {"dont-know": "don't know", "none-of-these": "none of these", "skip": "skipped"}
 
 
@@ -30,7 +30,8 @@ def common_values(session: ReviewSession, annotator: str) -> dict[str, Any]:
         "annotator": annotator,
         "run": session.run.resolve().name,
         "round": state.round.number,
-        "classes": state.view.class_names,
+        "classes": [*state.view.class_names, *session.new_classes()],
+        "tree": state.view.taxonomy is not None,
         "annotators": state.view.annotators[:500],
         "images": session.images is not None and session.images.there,
         "trusted": session.store.trusts_answers(),
@@ -52,7 +53,8 @@ def card_values(session: ReviewSession, item: int, annotator: str) -> dict[str, 
     audit = bool(session.run_state().orders.audit_N[item]) and not (final or disagree)
     if audit:
         facts["reason"] = ""
-    many = view.taxonomy is not None or len(view.class_names) > MAX_BUTTONS
+    names = [*view.class_names, *session.new_classes()]
+    many = view.taxonomy is not None or len(names) > MAX_BUTTONS
     mine = standing.get(annotator)
     return {
         "facts": facts,
@@ -61,7 +63,7 @@ def card_values(session: ReviewSession, item: int, annotator: str) -> dict[str, 
         "audit": audit,
         "mine": None if mine is None else in_words(mine),
         "many": many,
-        "choices": _choices(facts, view.class_names, many),
+        "choices": _choices(facts, names, many),
         "history": _history(session, name, {answer.id for answer in standing.values()}),
         "no_image": _missing_image(session, name),
         "instructions": instructions_html(session.run),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pals.pipeline.new_class import add_classes
+from pals.pipeline.new_class import add_classes, set_aside
 from pals.pipeline.reviewed_answers import Earlier, marked_none_of_these
 from pals.pipeline.stages.images import names_in
 from pals.pipeline.stages.vectors import row_names
@@ -77,6 +77,9 @@ def match_votes(config: VotesConfig, given: Votes | None = None) -> MatchedVotes
     if before is not None:
         _refuse_another_runs(config, before, votes, matched, report)
     matched = add_classes(matched, config.added, config.earlier)
+    if earlier is not None and config.earlier is not None:
+        for name in earlier.new_classes:
+            matched = set_aside(matched, name, Path(config.earlier).parent)
     _refuse_too_little(config, matched)
     where = how_many(len(names), *(("image",) if config.images is not None else ("row of features", "rows of features")))
     (read, *remarks), (found, *strangers) = votes.summary.lines(), report.lines()

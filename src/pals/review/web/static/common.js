@@ -78,6 +78,21 @@ function live(state) {
   for (const listener of listeners) listener(state);
 }
 
+// The name of a new class, from a dialog; null if it was cancelled or refused.
+export async function newClass() {
+  const dialog = find("#new-class");
+  if (!dialog || dialog.open) return null;
+  const field = find("#class-name");
+  field.value = "";
+  dialog.showModal();
+  const name = await new Promise((resolve) => {
+    find("#no-class").onclick = () => dialog.close();
+    find("form", dialog).onsubmit = () => resolve(field.value); // which closes it
+    dialog.onclose = () => resolve("");
+  });
+  return name.trim() ? (await post("class", { name }))?.name ?? null : null;
+}
+
 // A menu closes on Esc and on a click beside it.
 function closeMenus(but = null) {
   for (const menu of document.querySelectorAll("details.orders[open]")) if (!menu.contains(but)) menu.open = false;

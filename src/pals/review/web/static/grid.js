@@ -1,5 +1,5 @@
 // Many at once: choose, confirm, name, take back.
-import { find, key, post, say, typing } from "./common.js";
+import { find, key, newClass, post, say, typing } from "./common.js";
 
 const tiles = [...document.querySelectorAll(".tile")];
 const chosen = () => tiles.filter((tile) => tile.getAttribute("aria-pressed") === "true");
@@ -11,7 +11,7 @@ function press(tile, on) { tile.setAttribute("aria-pressed", on); }
 function tell() {
   const number = chosen().length;
   find("#chosen").textContent = number ? `${number} selected` : "None selected";
-  for (const id of ["#confirm", "#name", "#take-back"]) if (find(id)) find(id).disabled = !number;
+  for (const id of ["#confirm", "#name", "#add-class", "#take-back"]) if (find(id)) find(id).disabled = !number;
 }
 
 async function answer(body) {
@@ -31,6 +31,11 @@ async function undo(items = []) {
   if (done.undone) location.reload(); else say("There is nothing to undo");
 }
 
+async function name() {
+  const label = await newClass();
+  if (label) await answer({ kind: "label", labels: [label] });
+}
+
 const all = () => { const on = chosen().length < tiles.length; tiles.forEach((tile) => press(tile, on)); tell(); };
 const confirm = () => answer({ kind: "as-suggested" });
 
@@ -45,7 +50,7 @@ document.addEventListener("click", (event) => {
     return;
   }
   const id = event.target.closest("button")?.id;
-  ({ all, confirm, undo: () => undo(), "take-back": () => undo(chosen().map((tile) => tile.dataset.key)), name: () => answer({ kind: "label", labels: [find("#as").value] }) })[id]?.();
+  ({ all, confirm, "add-class": name, undo: () => undo(), "take-back": () => undo(chosen().map((tile) => tile.dataset.key)), name: () => answer({ kind: "label", labels: [find("#as").value] }) })[id]?.();
 });
 
 document.addEventListener("keydown", (event) => {

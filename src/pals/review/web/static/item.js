@@ -1,5 +1,5 @@
 // One item at a time: keys, buttons, zoom, search, and the way to the next.
-import { find, follow, key, notice, post, root, say, typing } from "./common.js";
+import { find, follow, key, newClass, notice, post, root, say, typing } from "./common.js";
 
 const place = find("#place");
 const help = find("#help");
@@ -65,6 +65,12 @@ const undo = () => once(async () => {
   say(`Undone: ${done.undone.said}`);
   if (done.undone.key) await show(`${root}/item/${done.undone.key}?${query()}`, true);
 });
+
+async function name() {
+  const label = await newClass();
+  classes = null; // asked for again
+  if (label) pick(label);
+}
 
 const takeBack = () => once(async () => {
   const item = card().dataset.key;
@@ -187,7 +193,7 @@ function choose(label) {
 // ---- keys and clicks
 const COMMANDS = {
   u: undo, "?": () => help.showModal(), z: () => magnify(zoom ? -zoom : 1), "+": () => magnify(1), "-": () => magnify(-1),
-  c: () => toggle("several"), m: () => toggle("unsure"), d: () => answer("dont-know"), n: () => answer("none-of-these"), s: () => answer("skip"),
+  c: () => toggle("several"), m: () => toggle("unsure"), d: () => answer("dont-know"), n: () => answer("none-of-these"), s: () => answer("skip"), w: name,
   Escape: () => { if (several) toggle("several"); if (unsure) toggle("unsure"); },
   Enter: enter, ArrowRight: () => once(next), ArrowLeft: back,
 };
@@ -219,7 +225,7 @@ document.addEventListener("click", (event) => {
   else if (target.dataset.kind) answer(target.dataset.kind);
   else if (target.dataset.zoom) magnify(Number(target.dataset.zoom));
   else if (target.id === "frame") magnify(zoom ? -zoom : 1);
-  else ({ undo, "take-back": takeBack, several: () => toggle("several"), unsure: () => toggle("unsure"), back, later: () => once(next), "save-several": enter, "show-help": () => help.showModal() })[target.id]?.();
+  else ({ undo, "take-back": takeBack, "add-class": name, several: () => toggle("several"), unsure: () => toggle("unsure"), back, later: () => once(next), "save-several": enter, "show-help": () => help.showModal() })[target.id]?.();
 });
 
 addEventListener("popstate", () => show(location.href, false));
