@@ -56,19 +56,10 @@ def recipes(
 
 
 def _facts(experiment: Experiment, epochs: int | None) -> dict[str, Any]:
-    return {
-        "name": experiment.name,
-        "table": experiment.table,
-        "row": experiment.row,
-        "column": experiment.column,
-        "group": experiment.group,
-        "method": experiment.method,
-        "cell": experiment.cell,
-        "variant": experiment.variant,
-        "published": None if experiment.published is None else experiment.published._asdict(),
-        "epochs": experiment.length(epochs),
-        "note": experiment.note,
-    }
+    keys = ("name", "table", "row", "column", "group", "method", "cell", "variant")
+    published = None if experiment.published is None else experiment.published._asdict()
+    own = {"published": published, "epochs": experiment.length(epochs), "note": experiment.note}
+    return {**{key: getattr(experiment, key) for key in keys}, **own}
 
 
 def _show(experiment: Experiment, seed: int, epochs: int | None, as_json: bool) -> None:
