@@ -95,7 +95,8 @@ def test_running_shares_quotas_and_ramps() -> None:
     assert class_quotas(count, 0.5, even=True).tolist() == [2500, 3, *[2500] * 8]
     assert class_quotas(count, 0.5, even=False).tolist() == [4999, 2, *[2500] * 8]
     for even in (True, False):
-        assert class_quotas(torch.tensor([5000] * 10), 0.7, even=even).tolist() == [3500] * 10  # 0.7 is no exact number
+        assert class_quotas(torch.tensor([5000] * 10), 0.7, even=even).tolist() == [3500] * 10
+        assert class_quotas(torch.tensor([100] * 2), 0.07, even=even).tolist() == [7] * 2  # 0.07 * 100 is a little more
     assert class_quotas(torch.tensor([4, 0, 4]), 0.0, even=True).tolist() == [1, 1, 1]
     assert class_quotas(torch.tensor([4, 0, 5]), 0.5, even=False).tolist() == [2, 1, 3]
     assert [linear_ramp(e, 50) for e in (0, 10, 25, 50, 599)] == [0, 0.2, 0.5, 1, 1]

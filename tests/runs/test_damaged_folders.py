@@ -103,15 +103,20 @@ def outcomes(
             yield f"{where}: code {answer.code}: {said}"
 
 
+def make_vectors(folder: Path) -> None:
+    """36 points in three clouds and two answers to each."""
+    rng = np.random.default_rng(0)
+    np.save(folder / "vectors.npy", (np.eye(3).repeat(12, axis=0) * 4 + rng.normal(size=(36, 3))).astype(np.float32))
+    rows = [f"{item},{person},{'abc'[item // 12]}" for item in range(36) for person in ("ann", "bob")]
+    (folder / "votes.csv").write_text("\n".join(["item,annotator,label", *rows]) + "\n")
+    (folder / "names.txt").write_text("\n".join(map(str, range(36))) + "\n")
+
+
 @pytest.fixture
 def vectors(tmp_path: Path) -> None:
-    """36 points in three clouds, two answers to each, and one more."""
-    rng = np.random.default_rng(0)
-    np.save(tmp_path / "vectors.npy", (np.eye(3).repeat(12, axis=0) * 4 + rng.normal(size=(36, 3))).astype(np.float32))
-    rows = [f"{item},{person},{'abc'[item // 12]}" for item in range(36) for person in ("ann", "bob")]
-    (tmp_path / "votes.csv").write_text("\n".join(["item,annotator,label", *rows]) + "\n")
+    """These, and one more answer."""
+    make_vectors(tmp_path)
     (tmp_path / "more.csv").write_text("item,annotator,label\n0,cho,a\n20,cho,b\n")
-    (tmp_path / "names.txt").write_text("\n".join(map(str, range(36))) + "\n")
 
 
 def kept(pals: Pals, *command: str) -> Path:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from test_damaged_folders import make_vectors
 
 from _slow import rest_slow
 from _toy import TINY, Answer
@@ -95,11 +95,7 @@ def test_what_really_differs_is_named_with_both_values(pals: Pals) -> None:
 
 def test_an_older_fit_is_resumed_and_built_on(pals: Pals, tmp_path: Path) -> None:
     """Its classifier answers, too, though its description lacks what was added."""
-    rng = np.random.default_rng(0)
-    np.save("vectors.npy", (np.eye(3).repeat(12, axis=0) * 4 + rng.normal(size=(36, 3))).astype(np.float32))
-    rows = [f"{item},{person},{'abc'[item // 12]}" for item in range(36) for person in ("ann", "bob")]
-    write_text(tmp_path / "votes.csv", "\n".join(["item,annotator,label", *rows]) + "\n")
-    write_text(tmp_path / "names.txt", "\n".join(map(str, range(36))) + "\n")
+    make_vectors(tmp_path)
     command = ("fit", "votes.csv", "--features", "vectors.npy", "--names", "names.txt", "--epochs", "2", "--device", "cpu")
     command += ("--set", "method.neighbors=5", "--out", "run")
     assert pals(*command).code == 0

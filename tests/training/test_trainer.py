@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from test_inference import Doubling
 from torch import Tensor, nn
 
 from _toy import (
@@ -116,27 +117,13 @@ def test_which_parameters_are_trained() -> None:
     assert method.network.layers[0].weight not in set(trained)
 
 
-class Greedy(torch.nn.Module):
-    """A network that needs more memory than there is for more than `limit` items at a time."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self.limit, self.batches = limit, []
-
-    def forward(self, x: torch.Tensor) -> Output:
-        if len(x) > self.limit:
-            raise torch.OutOfMemoryError("too much")
-        self.batches.append(len(x))
-        return Output(x, 2 * x)
-
-
 @pytest.mark.parametrize("view", ["eval", "weak"])
 def test_a_pass_that_does_not_fit_is_made_in_smaller_batches(view: str, tmp_path: Path) -> None:
     plain, trainer = (toy_trainer("average", train={"feature_batch": size}, folder=tmp_path) for size in (20, 80))
-    greedy = Greedy(limit=30)
+    greedy = Doubling(limit=30)
     output = trainer.infer(greedy, trainer.inputs, view)
     assert greedy.batches == [20, 20, 20, 20, 10]
-    assert_same(list(output), list(plain.infer(Greedy(90), plain.inputs, view)))  # the same draws, too
+    assert_same(list(output), list(plain.infer(Doubling(90), plain.inputs, view)))  # the same draws, too
     events = list(read_json_lines(tmp_path / "log.jsonl"))
     assert events == [{"event": "memory", "feature_batch": 40}, {"event": "memory", "feature_batch": 20}]
 
@@ -150,7 +137,7 @@ def test_what_never_fits_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 8 * 2**30))
     trainer = toy_trainer("average")
     with pytest.raises(torch.OutOfMemoryError):
-        trainer.infer(Greedy(limit=0), trainer.inputs)
+        trainer.infer(Doubling(limit=0), trainer.inputs)
     with monkeypatch.context() as patch:
         patch.setattr(BatchMaker, "_make", too_much)
         with pytest.raises(InputError, match=r"memory \(8 GiB, 1.0 free\) is full. Lower train.batch_size \(now 32\) or"):
