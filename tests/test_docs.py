@@ -146,21 +146,21 @@ def test_commands_run(page: Path, tmp_path: Path) -> None:
 
 
 def bring_example(folder: Path) -> None:
-    """What the pages call the reader's own: sixty digits that come along, ten of them as new ones, an expert's answers."""
+    """What the pages call the reader's own: the photographs that come along, ten of them as new ones, an expert's answers."""
     shutil.copytree(example().images, folder / "photos")
     shutil.copy(example().answers, folder / "answers.csv")
     shutil.copy(example().truth, folder / "truth.csv")
     shutil.copytree(example().images, folder / "images")
     shutil.copy(example().answers, folder / "votes.csv")
-    pictures = sorted((folder / "photos").glob("*.png"))
+    pictures = sorted((folder / "photos").glob("*.jpg"))
     (folder / "new-photos").mkdir()
     for path in pictures[:10]:
         shutil.copy(path, folder / "new-photos")
     pixels_NHW = np.stack([np.asarray(Image.open(path).convert("L")) for path in pictures])
     np.save(folder / "vectors.npy", pixels_NHW.reshape(len(pictures), -1).astype(np.float32))
     (folder / "names.txt").write_text("\n".join(path.name for path in pictures), encoding="utf-8")
-    by_expert = "".join(f"{path.name},fay,{number % 10}\n" for number, path in enumerate(pictures[:5]))
-    (folder / "more-answers.csv").write_text(f"picture,person,answer\n{by_expert}", encoding="utf-8")
+    by_expert = "".join(f"{path.name},fay,street\n" for path in pictures[:5])
+    (folder / "more-answers.csv").write_text(f"image,annotator,label\n{by_expert}", encoding="utf-8")
 
 
 def fill_in(queue: Path) -> None:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pals.training.distributed import Ranks
     from pals.util.display import Reporter
 
-OPENMP_SPINS = "1000"
-"""How often a thread of torch looks for work before it sleeps; by default small tensors take twice the processor time."""
 STOPPING_RUN = "Stopping after this epoch. Press Ctrl-C again to stop at once."
 
 
@@ -78,7 +76,6 @@ DataDir = Annotated[Path | None, typer.Option(help="Folder that holds the data s
 
 def main() -> None:
     """Entry point: bad input is one sentence and exit code 2, never a traceback."""
-    os.environ.setdefault("GOMP_SPINCOUNT", OPENMP_SPINS)  # read when torch is loaded
     try:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
