@@ -160,7 +160,7 @@ def try_it(environment: Environment) -> None:
     environment("python", "-c", ALL_EXTRAS)
     expect("efficientnet-lite0" in environment("pals", "encoders"), "pals encoders does not list efficientnet-lite0.")
     expect("PALS" in environment("pals", "demo", "--quick"), "pals demo --quick has no result.")
-    report = environment("pals", "fit", "--example").strip().rpartition(" open ")[2]
+    report = environment("pals", "fit", "--example").partition("; open ")[2].partition("\n")[0]
     expect((environment.folder / "work" / report).is_file(), f"pals fit --example left no {report}.")
     (environment.folder / "work" / "user.py").write_text(USER_SCRIPT, encoding="utf-8")
     said = environment("python", "-m", "mypy", "--strict", "user.py", code=1)

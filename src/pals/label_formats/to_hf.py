@@ -29,35 +29,30 @@ def write(labels: RunLabels, target: Path) -> list[str]:
         from pyarrow.parquet import ParquetWriter
     except ImportError:
         raise InputError(f"A Hugging Face data set needs the package pyarrow: {pip_install('parquet')}.") from None
-    features = {
-        **({} if labels.images is None else {"image": {"_type": "Image"}}),
-        "label": {"names": list(labels.classes), "_type": "ClassLabel"},
-        "confidence": NUMBER,
-        "item": TEXT,
-        "status": TEXT,
-        "answers": [ANSWER],
-    }
     answer = pa.struct({"annotator": pa.string(), "labels": pa.list_(pa.string()), "weight": pa.float32(), "sure": pa.bool_()})
-    types = {
-        "image": pa.struct({"bytes": pa.binary(), "path": pa.string()}),
-        "label": pa.int64(),
-        "confidence": pa.float32(),
-        "item": pa.string(),
-        "status": pa.string(),
-        "answers": pa.list_(answer),
+    columns: dict[str, tuple[Any, Any]] = {
+        "image": (pa.struct({"bytes": pa.binary(), "path": pa.string()}), {"_type": "Image"}),
+        "label": (pa.int64(), {"names": list(labels.classes), "_type": "ClassLabel"}),
+        "confidence": (pa.float32(), NUMBER),
+        "item": (pa.string(), TEXT),
+        "status": (pa.string(), TEXT),
+        "answers": (pa.list_(answer), [ANSWER]),
     }
-    schema = pa.schema({name: types[name] for name in features}, {"huggingface": json.dumps({"info": {"features": features}})})
+    if labels.images is None:
+        del columns["image"]
+    features = {name: feature for name, (_, feature) in columns.items()}
+    types = {name: kind for name, (kind, _) in columns.items()}
+    schema = pa.schema(types, {"huggingface": json.dumps({"info": {"features": features}})})
     if labels.images is not None:
         labels.refuse_missing_images("write --to csv")
     (target / "data").mkdir()
-    files, part, size = list[Path](), ParquetWriter, 0
-    opened: Any = None
+    files, opened, size = list[Path](), None, 0
     for block in _blocks(labels):
         if opened is None or size > MAX_FILE_BYTES:
             if opened is not None:
                 opened.close()
             files.append(target / "data" / f"{len(files)}.parquet")
-            opened, size = part(files[-1], schema), 0
+            opened, size = ParquetWriter(files[-1], schema), 0
         opened.write_table(pa.Table.from_pylist(block, schema))
         size += sum(len(row["image"]["bytes"]) for row in block if "image" in row)
     if opened is not None:
