@@ -41,6 +41,9 @@ def test_the_estimate_the_last_line_and_all_sentences(found: Findings, tmp_path:
 def test_where_the_truth_is_known_the_result_is_graded(found: Findings, items: int, right: str, majority: str) -> None:
     grades = {"labels": 0.849, "majority": 0.766, "items": items}
     assert short_summary(replace(found, grades=grades), 1)[0] == f"{right} of the labels are right (majority {majority})."
+    numbers = {**found.numbers, "status": {**found.numbers["status"], "gold": 3}}  # which are not graded
+    first = short_summary(replace(found, grades=grades, numbers=numbers), 1)[0]
+    assert first.startswith(f"{right} of the labels of the {items:,} items that are not final are right")
 
 
 @pytest.mark.parametrize("count", [0, 4, 5, 9])

@@ -114,6 +114,11 @@ def test_rounds_build_on_files_and_follow_the_page(run: Path, pals: Pals) -> Non
     done = pals("update", run)
     assert done.code == 0, done.err
     assert current_round(run) == complete_rounds(run)[-1] and current_round(run).base == 2
+    assert [one.news for one in complete_rounds(run)[1:]] == [
+        "2 answers of the review, more.csv",
+        "no new answers of the review (2 in all), class owl",
+        "1 answer of the review",
+    ]
     votes = pd.read_csv(run / "votes.csv")
     answers = {(item, who, label) for item, who, label in zip(votes["item"], votes["annotator"], votes["label"], strict=True)}
     assert ("006.png", "zoe", "digit 2") in answers and ("008.png", "cho", "digit 1") in answers

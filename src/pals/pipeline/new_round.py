@@ -18,6 +18,7 @@ from pals.pipeline.reviewed_answers import Review, warn_of_later_answers
 from pals.pipeline.stages.findings import Findings
 from pals.pipeline.stages.read_answers import match_votes
 from pals.pipeline.tables.result_tables import write_csv
+from pals.review.answer_log import ReviewAnswer
 from pals.review.old_rounds import adopt_old_rounds
 from pals.review.store import AnswerStore, has_answers
 from pals.runs.rounds import (
@@ -144,14 +145,19 @@ class Update:
             base=number if is_base else before.base,
             before=before.number,
             upto=data.reviewed,
-            news=self._news(len(answers)),
+            news=self._news(answers, before),
             changed=len(changes),
             seconds=round(time.perf_counter() - self.started, 1),
         )
         add_round(self.run, record)
         return found
 
-    def _news(self, answers: int) -> str:
+    def _news(self, answers: Sequence[ReviewAnswer], before: Round) -> str:
         """What was new, in words."""
-        page = [f"{how_many(answers, 'answer')} of the review"] if answers else []
-        return ", ".join([*page, *(Path(path).name for path in self.votes), *(f"class {name}" for name in self.added)])
+        count = how_many(len(answers), "answer")
+        new = len(set(answers) - set(Review.of(self.run, before.upto).answers if before.upto else ()))
+        page = f"{count} of the review"
+        if new < len(answers):
+            page = f"{how_many(new, 'new answer')} of the review ({len(answers):,} in all)"
+        names = [*(Path(path).name for path in self.votes), *(f"class {name}" for name in self.added)]
+        return ", ".join([page] * bool(answers) + names)

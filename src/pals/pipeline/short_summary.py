@@ -67,6 +67,7 @@ def _right(found: Findings) -> str:
     grades, truth = found.grades, found.trained.loaded.truth
     items = int(grades["items"])
     of = "" if truth is None or truth.whole else f" of {how_many(items, 'item')} with a known label"
+    of = of or (f" of the {items:,} items that are not final" if found.numbers["status"]["gold"] else "")
     width = 1.96 / math.sqrt(items)  # of the 95% interval of a share of one half
     labels, majority = (percent(grades[name], width) for name in ("labels", "majority"))
     return f"{labels} of the labels{of} are right (majority {majority})."
