@@ -53,6 +53,13 @@ def test_a_type_checker_sees_the_same_names_and_each_loads_little() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "False False\n"
 
 
+def test_the_six_names_of_a_practitioner_come_first() -> None:
+    """In `help(pals)`, which begins with the docstring, and on the page."""
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    first = re.findall(r"<!-- table: names (.*) -->", text)[0].split()
+    assert sorted(first) == sorted(re.findall(r"pals\.(\w+)\(", pals.__doc__ or "")) and len(first) == 6
+
+
 def test_the_page_has_every_name_and_the_rule_can_fail() -> None:
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     in_tables = [name for asked in re.findall(r"<!-- table: names (.*) -->", text) for name in asked.split()]
