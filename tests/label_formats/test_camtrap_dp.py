@@ -32,19 +32,24 @@ SCHEMA: dict[str, Any] = {
     "fields": [
         field("observationID", required=True, unique=True),
         field("deploymentID", required=True),
-        field("mediaID"),
+        *map(field, ("mediaID", "eventID")),
         field("eventStart", "datetime", required=True),
         field("eventEnd", "datetime", required=True),
         field("observationLevel", required=True, enum=["media", "event"]),
         field("observationType", required=True, enum=TYPES),
-        field("scientificName"),
+        *map(field, ("cameraSetupType", "scientificName")),
+        field("count", "integer", minimum=1),
+        *map(field, ("lifeStage", "sex", "behavior", "individualID")),
+        *(field(f"individual{name}", "number") for name in ("PositionRadius", "PositionAngle", "Speed")),
+        *(field(f"bbox{name}", "number", minimum=0, maximum=1) for name in ("X", "Y", "Width", "Height")),
         field("classificationMethod", enum=["human", "machine"]),
         field("classifiedBy"),
         field("classificationTimestamp", "datetime"),
         field("classificationProbability", "number", minimum=0, maximum=1),
+        *map(field, ("observationTags", "observationComments")),
     ],
 }
-"""The columns of observations.csv that are written, in the standard's order, with its constraints."""
+"""The columns of observations.csv in the standard's order, with its constraints; a table without one of them is not valid."""
 
 
 @pytest.fixture

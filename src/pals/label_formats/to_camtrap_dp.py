@@ -1,7 +1,7 @@
 """Camtrap DP (camtrap-dp.tdwg.org): the labels as media-based observations of a package that the images belong to.
 
 Its deployments and media, which say where and when each image was taken, are taken over as they are; observations.csv and the
-list of species in datapackage.json are new. An item is a medium by mediaID, by filePath, or by a file name that is unique.
+list of species in datapackage.json are new. An item is a medium by mediaID, by filePath, or by a file name that only one has.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from pals.util.files import read_object
 from pals.util.words import how_many, listed
 
 OBSERVATION_COLUMNS = (
-    "observationID", "deploymentID", "mediaID", "eventStart", "eventEnd", "observationLevel", "observationType",
-    "scientificName", "classificationMethod", "classifiedBy", "classificationTimestamp", "classificationProbability",
+    "observationID", "deploymentID", "mediaID", "eventID", "eventStart", "eventEnd", "observationLevel", "observationType",
+    "cameraSetupType", "scientificName", "count", "lifeStage", "sex", "behavior", "individualID", "individualPositionRadius",
+    "individualPositionAngle", "individualSpeed", "bboxX", "bboxY", "bboxWidth", "bboxHeight", "classificationMethod",
+    "classifiedBy", "classificationTimestamp", "classificationProbability", "observationTags", "observationComments",
 )  # fmt: skip
+"""All columns of the standard, in its order; what is not known is blank."""
 OBSERVATION_TYPES = {
     **dict.fromkeys(("blank", "empty", "nothing", "no animal", "none"), "blank"),
     **dict.fromkeys(("human", "person", "people"), "human"),
@@ -99,7 +102,7 @@ def _places(path: Path) -> tuple[dict[str, int], list[dict[str, str]]]:
     lacking = [name for name in MEDIA_COLUMNS if name not in table]
     if lacking:
         raise InputError(f"{path} has no column {lacking[0]!r}, which Camtrap DP requires.")
-    names = table["filePath"].map(lambda text: PurePosixPath(text).name)
+    names = table["fileName"] if "fileName" in table else table["filePath"].map(lambda text: PurePosixPath(text).name)
     single = names[~names.duplicated(keep=False)]
     rows: list[dict[str, str]] = table.to_dict("records")
     places = dict(zip(single, single.index.tolist(), strict=True))
@@ -124,13 +127,20 @@ def _name_of(label: str, species: dict[str, str]) -> str | None:
     return species.get(label.casefold(), label) if kind == "animal" else None
 
 
-def _observation(item: LabelledItem, medium: dict[str, str], species: dict[str, str], when: str) -> tuple[object, ...]:
+def _observation(item: LabelledItem, medium: dict[str, str], species: dict[str, str], when: str) -> dict[str, object]:
     """One row of observations.csv: a known label is a human's, any other is the machine's with its probability."""
-    kind, name = OBSERVATION_TYPES.get(item.label.casefold(), "animal"), _name_of(item.label, species)
-    by_human = item.row["status"] == "gold"
-    made = ("human", None, None, None) if by_human else ("machine", f"PALS {__version__}", when, round(item.confidence, 6))
-    time = medium["timestamp"]
-    return (f"pals-{medium['mediaID']}", medium["deploymentID"], medium["mediaID"], time, time, "media", kind, name, *made)
+    found = {
+        "observationID": f"pals-{medium['mediaID']}",
+        **{name: medium[name] for name in ("deploymentID", "mediaID")},
+        **dict.fromkeys(("eventStart", "eventEnd"), medium["timestamp"]),
+        "observationLevel": "media",
+        "observationType": OBSERVATION_TYPES.get(item.label.casefold(), "animal"),
+        "scientificName": _name_of(item.label, species),
+    }
+    if item.row["status"] == "gold":
+        return {**found, "classificationMethod": "human"}
+    machine = {"classificationMethod": "machine", "classifiedBy": f"PALS {__version__}", "classificationTimestamp": when}
+    return {**found, **machine, "classificationProbability": round(item.confidence, 6)}
 
 
 def _package(about: dict[str, Any], tables: dict[str, Path], new: list[str]) -> dict[str, Any]:
