@@ -257,18 +257,16 @@ class ReviewSession:
 
     def _rounds(self) -> list[dict[str, Any]]:
         """All rounds, oldest first: the estimated share of right labels with its interval, and that of the labels before it by
-        the same estimate. `too_high`: an earlier estimate of these, if the new one is lower."""
+        the same estimate. `then`: how these were estimated then, if the new estimate contradicts that or is lower."""
         found: list[dict[str, Any]] = []
-        share_of: dict[int, float] = {}
+        estimates: dict[int, tuple[float, float, float] | None] = {}
         for one in complete_rounds(self.run):
             numbers = read_object(round_folder(self.run, one.number) / "summary.json")
             right, earlier = share_right(numbers, "labels_wrong"), share_right(numbers, "earlier_labels_wrong")
-            then = share_of.get(one.before, 0.0)
-            found.append({**vars(one), "right": right, "earlier": earlier, "too_high": None})
-            if right is not None:
-                share_of[one.number] = right[0]
-                if one.number and earlier is not None and right[0] < then:
-                    found[-1]["too_high"] = then
+            then = estimates.get(one.before) if right and earlier else None
+            agrees = right and earlier and then and earlier[1] <= then[0] <= min(earlier[2], right[0])
+            found.append({**vars(one), "right": right, "earlier": earlier, "then": None if agrees else then})
+            estimates[one.number] = right
         return found
 
     def export(self) -> str:

@@ -26,7 +26,7 @@ follow((state) => {
   find("#update").disabled = state.update === "running";
   find("#update-state").textContent = WORDS[state.update];
   const log = find("#log");
-  log.hidden = !state.lines.length;
+  log.hidden = !state.lines.length || !["running", "failed"].includes(state.update);
   log.textContent = state.lines.join("\n");
   log.scrollTop = log.scrollHeight;
 });
