@@ -6,7 +6,8 @@
 `pipeline` and `relabel`. Only `app`, `protocol` and `serve` import Starlette and uvicorn (the extra `review`).
 Shapes: N items, R rows of a table, K neighbours, T likeliest classes of an item.
 
-The package can be called: `pals.review(found)` opens the page from Python (`notebook_page`).
+The package can be called: `pals.review(run, name="", port=0, browser=True)` opens the page of a run folder, or of findings, and
+returns it, with its `address` and `close()` (`notebook_page`).
 
     >>> rows = [(item, who, "ab"[item % 2 if who != "cy" else 0]) for item in range(20) for who in ("al", "bo", "cy")]
     >>> table = __import__("pandas").DataFrame(rows, columns=["item", "annotator", "label"])
