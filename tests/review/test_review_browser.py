@@ -221,6 +221,14 @@ def test_the_whole_loop(run: Path, digits: Path, browsers: Browsers, serve: Serv
     pictured(ana, "overview")
     ben.until(lambda: ben.run("return document.querySelector('#live').textContent") == "1 item waiting")
     assert current_round(run).upto < max(one.id for one in store.of(meanwhile))
+    ana.find("#after-update a[href$=changes]").click()
+    ana.until(lambda: "What round 1 changed" in ana.text("h1") and ana.find(".changes li"))
+    ana.find("a[href$=report]").click()
+    ana.until(lambda: "Report on digits, round 1" in ana.chrome.title)
+    ana.until(lambda: ana.run("return document.querySelectorAll('#cards > *').length"))  # its script
+    ana.open(f"{server.address}overview")
+    ana.find("button[data-use='0']").click()
+    ana.until(lambda: ana.run("return document.body.dataset.round") == "0")
     ana.open(f"{server.address}item")
     assert ana.item
     store.close()
