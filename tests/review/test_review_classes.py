@@ -50,6 +50,18 @@ def test_a_class_is_named_for_all(session: ReviewSession) -> None:
         assert again.new_classes() == ["owl"]
 
 
+def test_a_new_class_does_not_contradict_none_of_these(session: ReviewSession) -> None:
+    """Which others answered before there was that class; a label of theirs it does contradict."""
+    ana, ben, keys = Client(session, "ana"), Client(session, "ben"), session.run_state().view.keys
+    answer(ben, keys[5], "none-of-these")
+    answer(ben, keys[6], "label", "digit 1")
+    ana.post("class", {"name": "owl"})
+    for key in keys[5:7]:
+        assert answer(ana, key, "label", "owl") == 200
+    assert session.run_state().progress.disagreements().tolist() == [6]
+    assert session.verdict(5).label == "owl"
+
+
 def test_items_of_a_missing_class(session: ReviewSession) -> None:
     """Those that are marked so, the first first, and those that the run takes for such: all on one page."""
     client, view = Client(session), session.run_state().view

@@ -13,7 +13,7 @@ import numpy as np
 from pals.pipeline.finished_run import read_columns
 from pals.pipeline.item_order import AUDIT_SHARE
 from pals.review.answers_csv import answers_csv, none_of_these
-from pals.review.final_answers import Verdict, verdict
+from pals.review.final_answers import DECIDING_KINDS, Verdict, verdict
 from pals.review.image_files import ImageFiles
 from pals.review.image_shards import ImageShards, is_of_shards
 from pals.review.old_rounds import OLD_FOLDER, adopt_old_rounds
@@ -170,8 +170,22 @@ class ReviewSession:
             strange = [label for label in one.labels if label not in view.names and label not in self.new_classes()]
             if strange:
                 raise InputError(f"{strange[0]!r} is not among the classes of {self.run.resolve().name}.")
-        marked = [replace(one, audit=bool(state.orders.audit_N[view.place[one.item]])) for one in said]
+        marked = [
+            replace(
+                one,
+                audit=bool(state.orders.audit_N[view.place[one.item]]),
+                settles=one.settles or self._names_missing_class(one),
+            )
+            for one in said
+        ]
         return self.store.add(annotator, marked, key)
+
+    def _names_missing_class(self, answer: NewAnswer) -> bool:
+        """Whether an answer names a new class where "none of these" is all that was answered: that is no disagreement."""
+        if not set(answer.labels) & set(self.new_classes()):
+            return False
+        kinds = {given.kind for given in self.store.of(answer.item) if given.sure and given.kind in DECIDING_KINDS}
+        return kinds == {"none-of-these"}
 
     def new_classes(self) -> list[str]:
         """Classes that were named here and that the current round does not have."""
