@@ -1,8 +1,8 @@
-"""What follows from several people's answers: who errs how, what a classifier adds, which answers are doubtful, what is still
+"""What follows from several annotators' answers: who errs how, what images add, which answers are doubtful, what is still
 wrong.
 
-Statistics of answers, as functions on `Votes` and tables of numbers: no networks, no training, no files. Tables for people
-to read are made in `pipeline.tables`.
+`dawid_skene` is the annotator model; `closed_form` fits it together with images, `fusion` with given predictions.
+Statistics of answers, as functions on `Votes` and tables of numbers: no networks, no training, no files.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pals.crowd.next_answer import ENOUGH, Source, Standing, decide, paid_for
+from pals.crowd.next_answer import ENOUGH, Answerer, Standing, decide, paid_for
 
 DRAWS = 5
 """Times that the asking is played; the forecast is the mean."""
@@ -24,7 +24,7 @@ class Forecast(NamedTuple):
     right_K: np.ndarray
 
 
-def forecast(standing: Standing, sources: Sequence[Source], budget: float, seed: int = 0) -> Forecast:
+def forecast(standing: Standing, sources: Sequence[Answerer], budget: float, seed: int = 0) -> Forecast:
     """By the rule: always the answers that add most for their cost, until the budget is spent or nothing is left to gain. What
     people say is drawn by what is believed of the items, and changes it by Bayes' rule."""
     step = max(budget / ROUNDS, *(source.cost for source in sources), 0.0)
@@ -35,7 +35,7 @@ def forecast(standing: Standing, sources: Sequence[Source], budget: float, seed:
     return Forecast(*filled.mean(axis=0).T)
 
 
-def _play(standing: Standing, sources: Sequence[Source], budget: float, step: float, rng: np.random.Generator) -> np.ndarray:
+def _play(standing: Standing, sources: Sequence[Answerer], budget: float, step: float, rng: np.random.Generator) -> np.ndarray:
     """Rows of answers, cost and share of labels right, the first before anything is asked."""
     held = Standing(*(table_NC.copy() for table_NC in vars(standing).values()))
     asking = [replace(source, left_N=source.left_N.copy()) for source in sources]
@@ -64,15 +64,13 @@ def _play(standing: Standing, sources: Sequence[Source], budget: float, step: fl
         points.append((answers + len(rows), spent + cost[paid].sum(), right_N.mean()))
 
 
-def _ask(held: Standing, source: Source, rows: np.ndarray, rng: np.random.Generator) -> None:
+def _ask(held: Standing, source: Answerer, rows: np.ndarray, rng: np.random.Generator) -> None:
     """Draw answers about these items, and change what is held of them."""
     for number, person in enumerate(source.people):
         asked = rows[source.who_N[rows] == number]
         before = held[asked]
         class_M = _drawn(before.belief_NC, rng)
-        hard_M = rng.random(len(asked)) < before.hard_NC[np.arange(len(asked)), class_M]
-        says_MC = np.where(hard_M[:, None], person.hard_CC[class_M], person.easy_CC[class_M])
-        after = before.after(_drawn(says_MC, rng), person)
+        after = before.after(_drawn(person[class_M], rng), person)
         for name, table_NC in vars(held).items():
             table_NC[asked] = getattr(after, name)
 

@@ -1,180 +1,317 @@
-"""Labels from people's answers and frozen features of the pictures, in seconds and without training.
+"""Labels from annotators' answers and frozen features of the images, in closed form.
 
-Two steps alternate. Ridge regression on the present labels says of every item what it looks like, by all other items. Dawid and
-Skene's model takes that as the prior and the answers as evidence, and says what the labels are and who errs how. How far to
-believe the pictures, and how much to regularise, is what predicts people's answers best, each from the picture and the other
-answers to it: pictures that say nothing which people leave open get no weight.
+    initialise  posterior = shares of the first choices; errors of annotators from the answers alone (`fit_answers`)
+    repeat      M step: hit rates of annotators from the posterior (`annotator_model`)
+                image likelihood: ridge regression on the posterior, each item left out, in which every class weighs the same
+                E step: posterior from image likelihood and answers
+    until       less than `TOLERANCE` of the probability moves
+
+The image likelihood of item i is
+    P(z_i = c | x_i) = (1 - doubt) softmax(slope * score_ic + log share_c) + doubt * share_c,
+with the scores of the regression of all other items. Its penalty and slope are those under which each answer is predicted best
+from the image and the other answers to its item; images that do not help there get no weight (Schwarz's criterion):
+    sum_a log [sum_c P_ic L_ic / sum_c P_ic L_ic^(-a)],   L_ic = P(answers to i | c), and without answer a.
+
+Two things keep classes from drifting, where regression and annotator model would confirm each other's mistakes: the class
+shares are those of the answers, and the error matrix is estimated without the images.
+
+The fit is repeated with random item weights (Bayesian bootstrap, Rubin 1981, doi:10.1214/aos/1176345338) and priors of the
+error matrix between `ERROR_STRENGTHS`; the result is the mean of these fits, and their spread is its uncertainty.
+
+Symbols: N items, C classes, D features, A answers, B replicates.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 from scipy.optimize import minimize_scalar
-from scipy.sparse import csr_matrix
+from scipy.special import logsumexp
 from torch import Tensor
 
-from pals.crowd.answers import Answers, arrange, vote_shares
-from pals.crowd.dawid_skene.annotators import Annotators, initial_annotators, m_step
-from pals.crowd.dawid_skene.e_step import Chances, e_step, log_hard, log_sum
-from pals.crowd.dawid_skene.em import Consensus, summarize
-from pals.crowd.dawid_skene.posterior import ItemPosterior
-from pals.crowd.fusion import Calibration, Fusion, combine
-from pals.crowd.linear_ridge import Spectrum, decompose
+from pals.crowd.branches import Branches
+from pals.crowd.dawid_skene.annotator_model import (
+    SKILL_STRENGTH,
+    AnnotatorModel,
+    Errors,
+    answer_log_likelihood,
+    design_effect,
+    e_step,
+    log_likelihood,
+    m_step,
+)
+from pals.crowd.dawid_skene.answer_table import AnswerTable, arrange
+from pals.crowd.dawid_skene.correlation import MAX_ITEMS, estimate_correlation
+from pals.crowd.dawid_skene.em import MAX_ROUNDS, TOLERANCE, Consensus, check, dawid_skene, fit_answers, moved_share
+from pals.crowd.fusion import Calibration, Fusion
+from pals.crowd.linear_ridge import BalancedRidge, Spectrum, decompose
+from pals.crowd.uncertainty import num_replicates
 from pals.readers import Votes
-from pals.util.errors import InputError
 from pals.vision.networks.small_networks import signed_root
 
-PENALTIES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+PENALTIES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 """Of the regression, as shares of the sum of squares of the features."""
-SEARCHED = 2
-"""Rounds in which the penalty is chosen. Later the labels hold what the pictures said before, and would ask for less."""
-STEEPEST = 40.0
+PENALTY_ROUNDS, WEIGHT_ROUNDS = 3, 4
+"""Rounds in which the penalty is chosen, and in which the items are weighed anew. Later the posterior holds what the images
+taught before, and would ask for a smaller penalty."""
+MAX_SLOPE = 40.0
 """Largest factor between scores and logits."""
 DOUBT = 0.02
-"""Share of the pictures' opinion that is spread evenly: nothing that they say is certain."""
+"""Share of the image likelihood that is spread by the class shares; with few items more, as if `DOUBTED` of each class had
+shown nothing."""
 DOUBTED = 1
-"""With few pictures more of it is: as if so many of each class had told nothing."""
-SHRINKAGE = 10
-"""Pictures of each class with which the pictures are believed half as much as the answers suggest. The same few answers
-choose this belief and are judged by it."""
-UNNAMED = 2.0
-"""Nats that a label which nobody gave has to make up for: people's errors are alike, and the regression repeats them."""
-STRENGTH = 100.0
-"""Answers per class that the prior of a person's confusion matrix weighs; as `Annotators.strength`."""
-LARGEST = 2_000_000
-"""Numbers in a table of answers by classes; where there are more, every second, third, ... item is looked at."""
-FIRST = 300.0
-"""Answers per class that stand for what people in general do before there are any: many more than without pictures. The
-regression errs between the same classes as people do, and each would otherwise confirm the other."""
-LEAST = 1e-6
-"""Probability below which opinions are not told apart when they are compared."""
-TOLERANCE, ITERATIONS = 5e-4, 30
-"""It has converged when no more than this share of the probability moves; rounds at most."""
+MAX_EVIDENCE = 2_000_000
+"""Numbers in the table of answers by classes that slope and penalty are chosen by; of more answers, a part."""
+ERROR_STRENGTHS = (30.0, 100.0, 30.0, 300.0)
+"""Priors of the error matrix in the replicates, in turn."""
 
 
 @dataclass(frozen=True)
-class Vague:
-    """Classes of an item that no answer tells apart, as everybody names a branch that they share: X of them, in groups. What
-    the pictures make of such an item would teach the pictures: of a branch that most people leave undivided, the class that
-    is ahead by a little would soon have all items, whatever the few say who name a class."""
+class ImageLikelihood:
+    """What the images contribute.
 
-    item_X: np.ndarray
-    class_X: np.ndarray
-    group_X: np.ndarray
-    part_X: np.ndarray  # of its group, by the shares of the classes
+    Args:
+        log_NC: Log-probability of each class given the image.
+        score_NC: Scores of the regression; None without images.
+        penalty: Of the regression.
+        slope: Factor between scores and logits; 0 if the images do not help.
+        gain: Nats by which the answers are predicted better than by the class shares.
+    """
 
-    @classmethod
-    def of(cls, answers: Answers, share_C: np.ndarray) -> Vague:
-        given, several_N = answers.given_NK, np.zeros(answers.num_items, dtype=bool)
-        several_N[answers.item_E[given.indices >= answers.num_classes]] = True
-        rows = np.flatnonzero(several_N & (answers.gold_N < 0))
-        marked_NK = given[rows].astype(np.int64)
-        marked_NK.data = np.random.default_rng(0).integers(1, 2**40, size=marked_NK.nnz)  # whose sums tell who names a class
-        named_NC = (marked_NK @ csr_matrix(answers.named_KC, dtype=np.int64)).tocoo()
-        frame = pd.DataFrame({"row": named_NC.row, "named_by": named_NC.data, "class": named_NC.col})
-        frame = frame[frame.duplicated(["row", "named_by"], keep=False)]
-        class_X, group_X = frame["class"].to_numpy(), frame.groupby(["row", "named_by"]).ngroup().to_numpy()
-        total_G = np.bincount(group_X, share_C[class_X])
-        return cls(rows[frame["row"]], class_X, group_X, share_C[class_X] / total_G[group_X])
-
-    def taught(self, posterior_NC: np.ndarray) -> np.ndarray:
-        """What an item teaches the pictures: its probabilities, evened out within each group."""
-        if not len(self.item_X):
-            return posterior_NC
-        mass_G = np.bincount(self.group_X, posterior_NC[self.item_X, self.class_X])
-        taught_NC = posterior_NC.copy()
-        taught_NC[self.item_X, self.class_X] = mass_G[self.group_X] * self.part_X
-        return taught_NC
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What stays the same while labels and annotators change."""
-
-    answers: Answers
-    share_C: np.ndarray  # of the classes among the answers: it does not move, so no class can swallow another
-    unnamed_NC: np.ndarray  # log-prior of labels that nobody gave
-    spread: float
-    shrink: float
-    vague: Vague | None  # with a taxonomy; without, sets that differ tell more than each alone
-
-    def taught(self, posterior_NC: np.ndarray) -> np.ndarray:
-        return posterior_NC if self.vague is None else self.vague.taught(posterior_NC)
-
-    def log_prior(self, score_NC: np.ndarray | None, slope: float) -> np.ndarray:
-        """What the pictures say, N x C; without scores or with slope 0, the shares of the classes."""
-        log_share_C = np.log(self.share_C)
-        if score_NC is None or slope == 0:
-            return np.broadcast_to(log_share_C, self.unnamed_NC.shape)
-        logit_NC = slope * score_NC + log_share_C
-        said_NC = np.exp(logit_NC - log_sum(logit_NC)[:, None])
-        log_NC: np.ndarray = np.log((1 - self.spread) * said_NC + self.spread * self.share_C)
-        return log_NC
-
-    def with_unnamed(self, log_prior_NC: np.ndarray) -> np.ndarray:
-        total_NC = log_prior_NC + self.unnamed_NC
-        log_NC: np.ndarray = total_NC - log_sum(total_NC)[:, None]
-        return log_NC
-
-
-@dataclass(frozen=True)
-class Opinion:
-    """What the pictures say and how far they are believed."""
-
-    score_NC: np.ndarray | None
-    penalty: float
-    slope: float
-    gain: float  # of the log-likelihood of the answers, over classes that are equally frequent everywhere
+    log_NC: np.ndarray
+    score_NC: np.ndarray | None = None
+    penalty: float = PENALTIES[0]
+    slope: float = 0.0
+    gain: float = 0.0
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The labels, and the linear classifier on signed roots of features (`signed_root`) that goes with them."""
+    """Labels, and the linear classifier on signed roots of features (`signed_root`) that goes with them.
+
+    Args:
+        fusion: The labels.
+        logit_NC: Logits of each item by the classifier of all others.
+        weight_DC: Weights of the classifier of all items.
+        bias_C: Its intercepts.
+        spectrum: The decomposed features; None if no item has an answer.
+    """
 
     fusion: Fusion
-    logit_NC: np.ndarray  # of each item, by the classifier that all others make
-    weight_DC: np.ndarray  # of the classifier that all items make
+    logit_NC: np.ndarray
+    weight_DC: np.ndarray
     bias_C: np.ndarray
-    spectrum: Spectrum | None = None  # of the features, where they were looked at
+    spectrum: Spectrum | None = None
 
 
-def closed_form(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> Fusion:
-    """Labels of all items from their answers and features (N x D, any scale, from one encoder).
+def closed_form(votes: Votes, features_ND: Tensor, *, strength: float = SKILL_STRENGTH) -> Fusion:
+    """Labels of all items from their answers and features.
 
-    Features that do not help to predict answers get no weight, so the result is that of the answers alone. Deterministic.
-    Time grows with N x D^2, memory with N x D.
+    Features that do not help to predict answers get no weight: the result is that of the answers alone. Deterministic. Time
+    grows with N x D^2, memory with N x D.
+
+    Args:
+        votes: The answers.
+        features_ND: Features of the items, any scale, from one encoder.
+        strength: Prior of an annotator's skill, in answers.
+
+    Returns:
+        The labels with their uncertainty.
+
+    Raises:
+        InputError: Fewer than two classes, or features that do not fit the items or are not finite.
+
+    >>> import torch
+    >>> from pathlib import Path
+    >>> rows = [f"{n}.jpg,{who},{'newt' if n % 2 else 'frog'}" for n in range(30) for who in ("ann", "bob")]
+    >>> votes = pals.read_votes([pals.Source(Path("votes.csv"), data="\\n".join(["item,annotator,label", *rows]).encode())])
+    >>> features_ND = torch.arange(30)[:, None] % 2 + 0.1 * torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    >>> pals.closed_form(votes, features_ND).label_N[:4].tolist()
+    [0, 1, 0, 1]
     """
     return solve(votes, features_ND, strength=strength).fusion
 
 
-def solve(votes: Votes, features_ND: Tensor, *, strength: float = STRENGTH) -> Solution:
+def solve(votes: Votes, features_ND: Tensor, *, strength: float = SKILL_STRENGTH, gold_weight: float = 1.0) -> Solution:
     """`closed_form`, with a classifier for features to come."""
-    setting = _setting(votes)
-    people, _ = _alternate(setting, None, strength)
-    both, opinion, spectrum = people, Opinion(None, 0.0, 0.0, 0.0), None
-    if setting.answers.known_N.any():
-        spectrum = spectrum_of(features_ND, setting.answers.known_N)
-        both, opinion = _alternate(setting, spectrum, strength)
-    if spectrum is None or opinion.slope == 0:
-        shares_NC = np.array(setting.log_prior(None, 0.0))
-        fusion = combine(people, people, np.exp(shares_NC), None, opinion.gain)
-        return Solution(
-            fusion, shares_NC, np.zeros((features_ND.shape[1], shares_NC.shape[1])), np.log(setting.share_C), spectrum
-        )
-    said_NC = np.exp(setting.log_prior(opinion.score_NC, opinion.slope))
-    calibration = Calibration(np.array([opinion.slope]), np.log(setting.share_C))
-    taught_NC = setting.taught(both.posterior_NC)
-    weight_DC, bias_C = spectrum.regression(taught_NC, opinion.penalty)
+    check(votes, strength)
+    table, width = arrange(votes), features_ND.shape[1]
+    branches = Branches.of(votes, table)
+    alone = dawid_skene(votes, strength=strength)
+    if not table.answered_N.any():
+        fusion = Fusion.of([alone], alone, np.exp(_shares(table)), None, 0.0)
+        return Solution(fusion, _shares(table), np.zeros((width, table.num_classes)), np.log(table.class_share_C))
+    spectrum = spectrum_of(features_ND, table.known_N)
+    fitted = JointFit(table, BalancedRidge(spectrum), branches, strength, gold_weight=gold_weight)
+    fitted = replace(fitted, correlation=correlation_with_images(fitted, spectrum))
+    consensus, images = fitted()
+    if images.slope == 0:
+        fusion = Fusion.of(replicates_alone(alone, strength), alone, np.exp(_shares(table)), None, images.gain)
+        return Solution(fusion, _shares(table), np.zeros((width, table.num_classes)), np.log(table.class_share_C), spectrum)
+    fits = [consensus, *(fitted(seed)[0] for seed in range(1, num_replicates(table)))]
+    calibration = Calibration(np.array([images.slope]), np.log(table.class_share_C))
+    target_NC = branches.even(consensus.posterior_NC)
+    weight_DC, bias_C = fitted.ridge.regression(target_NC, images.penalty)
+    assert images.score_NC is not None
     return Solution(
-        fusion=combine(people, both, said_NC, calibration, opinion.gain),
-        logit_NC=opinion.slope * spectrum.left_out(taught_NC, opinion.penalty) + calibration.bias_C,
-        weight_DC=opinion.slope * weight_DC,
-        bias_C=opinion.slope * bias_C + calibration.bias_C,
+        fusion=Fusion.of(fits, alone, np.exp(images.log_NC), calibration, images.gain),
+        logit_NC=images.slope * images.score_NC + calibration.bias_C,
+        weight_DC=images.slope * weight_DC,
+        bias_C=images.slope * bias_C + calibration.bias_C,
         spectrum=spectrum,
     )
+
+
+@dataclass(frozen=True)
+class JointFit:
+    """The alternation of the module's header, for given answers and features.
+
+    Args:
+        table: The answers.
+        ridge: Regression on the features.
+        branches: Classes that no answer tells apart, with a taxonomy.
+        strength: Prior of hit rates, in answers.
+        correlation: Of mistakes about one item.
+        gold_weight: How much an item with a gold label counts, relative to others.
+        flat: Even errors instead of an error matrix.
+        penalties: Tried penalties of the regression.
+    """
+
+    table: AnswerTable
+    ridge: BalancedRidge
+    branches: Branches
+    strength: float = SKILL_STRENGTH
+    correlation: float = 0.0
+    gold_weight: float = 1.0
+    flat: bool = False
+    penalties: tuple[float, ...] = PENALTIES
+
+    def __call__(self, seed: int = 0) -> tuple[Consensus, ImageLikelihood]:
+        """Labels and image likelihood. With a seed above 0 a replicate: items have random weights."""
+        table, items = self.table, self.table.num_items
+        weight_N = np.ones(items) if seed == 0 else np.random.default_rng(seed).exponential(size=items)
+        weight_N = np.where(table.gold_N >= 0, self.gold_weight, 1.0) * weight_N
+        errors = Errors.even(table.num_classes) if self.flat else self._errors(weight_N, seed)
+        posterior_NC, images = table.share_NC, ImageLikelihood(_shares(table))
+        done, moved = 0, np.inf
+        while done < MAX_ROUNDS and moved > TOLERANCE:
+            annotators = m_step(table, posterior_NC, weight_N, errors, self.strength)
+            taught_NC = self.branches.even(posterior_NC)
+            if done < WEIGHT_ROUNDS:
+                self.ridge.weigh(weight_N * balanced(taught_NC, weight_N * table.known_N))
+            penalties = self.penalties if done < PENALTY_ROUNDS else (images.penalty,)
+            images = self.images(annotators, taught_NC, weight_N, penalties)
+            before_NC, posterior_NC = posterior_NC, e_step(table, annotators, images.log_NC, self.correlation)
+            done, moved = done + 1, moved_share(before_NC, posterior_NC)
+        return Consensus(posterior_NC, table, annotators, self.correlation, done, moved <= TOLERANCE), images
+
+    def _errors(self, weight_N: np.ndarray, seed: int) -> Errors:
+        strength = ERROR_STRENGTHS[seed % len(ERROR_STRENGTHS)]
+        return fit_answers(self.table, self.strength, self.correlation, weight_N, strength).annotators.errors
+
+    def images(
+        self, annotators: AnnotatorModel, target_NC: np.ndarray, weight_N: np.ndarray, penalties: tuple[float, ...]
+    ) -> ImageLikelihood:
+        """The image likelihood, with the penalty and the slope under which answers are predicted best."""
+        evidence, found = Evidence.of(self.table, annotators, self.correlation, weight_N), []
+        for penalty in penalties:
+            score_NC = self.ridge.left_out(target_NC, penalty)
+            found.append((penalty, score_NC, *best_slope(self.table, score_NC, evidence)))
+        penalty, score_NC, slope, gain = max(found, key=lambda tried: tried[3])
+        slope = slope if gain > 0.5 * np.log(max(self.table.num_items, 2)) else 0.0
+        return ImageLikelihood(image_log_likelihood(self.table, score_NC, slope), score_NC, penalty, slope, gain)
+
+
+def balanced(posterior_NC: np.ndarray, weight_N: np.ndarray) -> np.ndarray:
+    """Weights with which every class counts the same: one over the size of each item's likeliest class."""
+    size_C = (posterior_NC * weight_N[:, None]).sum(axis=0)
+    weight: np.ndarray = (weight_N > 0) / np.maximum(size_C[posterior_NC.argmax(axis=1)], 1.0)
+    return weight
+
+
+def image_log_likelihood(table: AnswerTable, score_NC: np.ndarray, slope: float) -> np.ndarray:
+    """log P(class | image), N x C; with slope 0 the class shares."""
+    if slope == 0:
+        return _shares(table)
+    logit_NC = slope * score_NC + np.log(table.class_share_C)
+    pseudo, items = DOUBTED * table.num_classes, max(int(table.known_N.sum()), 1)
+    doubt = DOUBT + (1 - DOUBT) * pseudo / (items + pseudo)
+    shown_NC = np.exp(logit_NC - logsumexp(logit_NC, axis=1, keepdims=True))
+    log_NC: np.ndarray = np.log((1 - doubt) * shown_NC + doubt * table.class_share_C)
+    return log_NC
+
+
+def _shares(table: AnswerTable) -> np.ndarray:
+    return np.tile(np.log(table.class_share_C), (table.num_items, 1))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Answers that are predicted, each from the image and all other answers to its item: M of the answers.
+
+    Args:
+        item_M: Their items.
+        own_MC: Log-likelihood of the answer.
+        all_NC: Of all answers to the item.
+        weight_M: How much each counts.
+    """
+
+    item_M: np.ndarray
+    own_MC: np.ndarray
+    all_NC: np.ndarray
+    weight_M: np.ndarray
+
+    @classmethod
+    def of(cls, table: AnswerTable, annotators: AnnotatorModel, correlation: float, weight_N: np.ndarray) -> Evidence:
+        """Answers to items without a gold label; of very many, the first."""
+        answers = np.arange(min(len(table.item_A), MAX_EVIDENCE // table.num_classes))
+        effect_N1, item_M = design_effect(table, correlation), table.item_A[answers]
+        own_MC = answer_log_likelihood(table, annotators, answers) / effect_N1[item_M]
+        weight_M = weight_N[item_M] * ((table.gold_N[item_M] < 0) & (table.weight_A[answers] > 0))
+        return cls(item_M, own_MC, log_likelihood(table, annotators) / effect_N1, weight_M)
+
+    def log_predicted(self, log_prior_NC: np.ndarray) -> float:
+        """Sum over the answers of log P(answer | image, other answers), up to a constant."""
+        total_NC = log_prior_NC + self.all_NC
+        with_M = logsumexp(total_NC, axis=1)[self.item_M]
+        return float((self.weight_M * (with_M - logsumexp(total_NC[self.item_M] - self.own_MC, axis=1))).sum())
+
+
+def best_slope(table: AnswerTable, score_NC: np.ndarray, evidence: Evidence) -> tuple[float, float]:
+    """The factor between scores and logits under which answers are predicted best, and the gain over no images."""
+
+    def loss(slope: float) -> float:
+        return -evidence.log_predicted(image_log_likelihood(table, score_NC, slope))
+
+    if not len(evidence.item_M):
+        return 0.0, 0.0
+    found = minimize_scalar(loss, bounds=(0.0, MAX_SLOPE), method="bounded", options={"xatol": 0.1})
+    gain = loss(0.0) - float(found.fun)
+    return (float(found.x), gain) if gain > 0 else (0.0, 0.0)
+
+
+def correlation_with_images(fitted: JointFit, spectrum: Spectrum, seed: int = 0) -> float:
+    """The correlation of mistakes (`estimate_correlation`), with the images as another source, and even errors."""
+    table, items = fitted.table, np.arange(fitted.table.num_items)
+    if table.num_items > MAX_ITEMS:
+        items = np.sort(np.random.default_rng(seed).permutation(items)[:MAX_ITEMS])
+    ridge = BalancedRidge(spectrum, items)
+
+    def fit(part: AnswerTable) -> Consensus:
+        return JointFit(part, ridge, Branches.none(), fitted.strength, flat=True)()[0]
+
+    return estimate_correlation(table, fit, items)
+
+
+def replicates_alone(alone: Consensus, strength: float) -> list[Consensus]:
+    """The fit of the answers alone, and its replicates."""
+    table, fits = alone.answers, [alone]
+    for seed in range(1, num_replicates(table)):
+        weight_N = np.random.default_rng(seed).exponential(size=table.num_items)
+        error_strength = ERROR_STRENGTHS[seed % len(ERROR_STRENGTHS)]
+        fits.append(fit_answers(table, strength, alone.correlation, weight_N, error_strength))
+    return fits
 
 
 def spectrum_of(features_ND: Tensor, known_N: np.ndarray) -> Spectrum:
@@ -182,132 +319,48 @@ def spectrum_of(features_ND: Tensor, known_N: np.ndarray) -> Spectrum:
     return decompose(signed_root(features_ND.detach().float()), known_N)
 
 
-class Again:
-    """The closed form for the same items time and again, with more and more answers to them: the features are decomposed once,
-    and the penalty is that of the first time. `alone` of what it gives is not computed: it is the result itself."""
+def picture_gain(votes: Votes, features_ND: Tensor) -> float:
+    """Nats an answer by which features help to predict answers, each from the image and the other answers to its item.
 
-    def __init__(self, spectrum: Spectrum, *, strength: float = STRENGTH) -> None:
+    To compare encoders; 0 if it is no more than chance.
+
+    Args:
+        votes: The answers.
+        features_ND: Features of the items.
+    """
+    table = arrange(votes)
+    alone = fit_answers(table)
+    ridge, weight_N = BalancedRidge(spectrum_of(features_ND, table.known_N)), np.ones(table.num_items)
+    fitted = JointFit(table, ridge, Branches.of(votes, table))
+    target_NC = fitted.branches.even(alone.posterior_NC)
+    ridge.weigh(balanced(target_NC, weight_N * table.known_N))
+    images = fitted.images(alone.annotators, target_NC, weight_N, PENALTIES)
+    return images.gain / max(len(table.item_A), 1) if images.slope > 0 else 0.0
+
+
+def mean_log_predicted(alone: Consensus, prediction_NC: np.ndarray) -> float:
+    """Nats an answer: how well each is predicted from the other answers to its item and a prediction that used none of them.
+
+    Args:
+        alone: The fitted annotators, so that predictions can be compared.
+        prediction_NC: Probability of each class.
+    """
+    evidence = Evidence.of(alone.answers, alone.annotators, alone.correlation, np.ones(alone.answers.num_items))
+    return evidence.log_predicted(np.log(prediction_NC.clip(min=1e-6))) / max(len(evidence.item_M), 1)
+
+
+class Refit:
+    """The closed form for the same items again and again, with more answers to them: the features are decomposed once."""
+
+    def __init__(self, spectrum: Spectrum, *, strength: float = SKILL_STRENGTH) -> None:
         self.spectrum, self.strength = spectrum, strength
         self.penalties: tuple[float, ...] = PENALTIES
 
-    def __call__(self, votes: Votes) -> Fusion:
-        setting = _setting(votes)
-        both, opinion = _alternate(setting, self.spectrum, self.strength, self.penalties)
-        self.penalties = (opinion.penalty,)
-        said_NC = np.exp(setting.log_prior(opinion.score_NC, opinion.slope))
-        calibration = Calibration(np.array([opinion.slope]), np.log(setting.share_C)) if opinion.slope else None
-        return combine(both, both, said_NC, calibration, opinion.gain)
-
-
-def _setting(votes: Votes) -> Setting:
-    if len(votes.class_names) < 2:
-        raise InputError(f"The votes name {len(votes.class_names)} class; there is nothing to tell apart. Name at least two.")
-    answers, share_NC = arrange(votes), vote_shares(votes)
-    items, classes = int(answers.known_N.sum()), answers.num_classes
-    gold = np.flatnonzero(answers.gold_N >= 0)
-    share_NC[gold] = np.eye(classes)[answers.gold_N[gold]]
-    pseudo, share_C = DOUBTED * classes, (share_NC.sum(axis=0) + 1) / (share_NC.sum() + classes)
-    return Setting(
-        answers=answers,
-        share_C=share_C,
-        unnamed_NC=np.where((share_NC > 0) | ~answers.known_N[:, None], 0.0, -UNNAMED),
-        spread=DOUBT + (1 - DOUBT) * pseudo / (items + pseudo),
-        shrink=items / (items + SHRINKAGE * classes),
-        vague=None if votes.taxonomy is None else Vague.of(answers, share_C),
-    )
-
-
-def _alternate(
-    setting: Setting, spectrum: Spectrum | None, strength: float, penalties: tuple[float, ...] = PENALTIES
-) -> tuple[Consensus, Opinion]:
-    """To convergence, beginning with a majority vote. Without a spectrum the answers are alone."""
-    answers, opinion = setting.answers, Opinion(None, 0.0, 0.0, 0.0)
-    annotators = initial_annotators(answers, strength, hard=True, first=FIRST)
-    found = e_step(answers, annotators, setting.with_unnamed(setting.log_prior(None, 0.0)))
-    done, moved = 0, np.inf
-    while done < ITERATIONS and moved > TOLERANCE:
-        annotators = m_step(answers, found, annotators)
-        if spectrum is not None and (done == 0 or opinion.slope > 0):
-            tried = penalties if done < SEARCHED else (opinion.penalty,)
-            opinion = _look(setting, spectrum, tried, gather(answers, annotators, found), setting.taught(found.posterior_NC))
-        prior_NC = setting.with_unnamed(setting.log_prior(opinion.score_NC, opinion.slope))
-        found = e_step(answers, annotators, prior_NC, found)
-        done, moved = done + 1, found.moved
-    return summarize(answers, annotators, found, done, moved <= TOLERANCE), opinion
-
-
-def _look(
-    setting: Setting, spectrum: Spectrum, penalties: tuple[float, ...], evidence: Evidence, target_NC: np.ndarray
-) -> Opinion:
-    """The opinion of the pictures, with the penalty and the slope under which answers are predicted best. It must gain more
-    than chance would, by Schwarz's criterion, or it has no weight."""
-    opinions = []
-    for penalty in penalties:
-        score_NC = spectrum.left_out(target_NC, penalty)
-        slope, gain = best_slope(setting, score_NC, evidence)
-        opinions.append(Opinion(score_NC, penalty, slope * setting.shrink, gain))
-    best = max(opinions, key=lambda opinion: opinion.gain)
-    enough = best.gain > 0.5 * np.log(max(setting.answers.num_items, 2))
-    return best if enough else Opinion(best.score_NC, best.penalty, 0.0, best.gain)
-
-
-def best_slope(setting: Setting, score_NC: np.ndarray, evidence: Evidence) -> tuple[float, float]:
-    """The factor between scores and logits, not negative, under which answers are predicted best, and by how much better than
-    without the scores."""
-
-    def loss(slope: float) -> float:
-        return -evidence.log_predicted(setting.log_prior(score_NC, slope))  # what is unnamed would betray the answer
-
-    if not len(evidence.item_E):
-        return 0.0, 0.0
-    found = minimize_scalar(loss, bounds=(0.0, STEEPEST), method="bounded", options={"xatol": 0.02})
-    gain = loss(0.0) - float(found.fun)
-    return (float(found.x), gain) if gain > 0 else (0.0, 0.0)
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Answers (E), each to be predicted from the picture and all other answers to the same item. What counts is thus whether
-    the pictures tell apart what people leave open, not what everybody sees. States (T) are class and difficulty."""
-
-    item_E: np.ndarray
-    own_ET: np.ndarray  # log-probability of the answer
-    all_NT: np.ndarray  # of all answers to the item, and of its difficulty
-
-    def log_predicted(self, log_prior_NC: np.ndarray) -> float:
-        total_NT = np.tile(log_prior_NC, 2) + self.all_NT
-        with_E = log_sum(total_NT)[self.item_E]
-        return float((with_E - log_sum(total_NT[self.item_E] - self.own_ET)).sum())
-
-
-def gather(answers: Answers, annotators: Annotators, found: ItemPosterior) -> Evidence:
-    """By what is known of the people from all other answers. Items with a gold label have nothing to predict."""
-    step = 1 + answers.given_NS.nnz * answers.num_classes // LARGEST
-    entry = np.flatnonzero((answers.gold_N[answers.item_E] < 0) & (answers.item_E % step == 0))
-    item_E, weight_E1 = answers.item_E[entry], answers.given_NS.data[entry, None]
-    own_ET = weight_E1 * np.log(np.concatenate(Chances(answers, annotators, found)(entry), axis=1))
-    with np.errstate(divide="ignore"):
-        log_state_T = np.log(np.concatenate([1 - annotators.hard_C, annotators.hard_C]))
-    all_NT = np.tile(log_state_T, (answers.num_items, 1))
-    all_NT[:, answers.num_classes :] += log_hard(answers, annotators)
-    np.add.at(all_NT, item_E, own_ET)
-    return Evidence(item_E, own_ET, all_NT)
-
-
-def picture_gain(votes: Votes, features_ND: Tensor) -> float:
-    """Nats an answer by which these features help to predict people's answers, each from the picture and the other answers to
-    it, the picture's own answers left out of the regression. To compare encoders; no more than chance is 0 or below."""
-    setting = _setting(votes)
-    people, _ = _alternate(setting, None, STRENGTH)
-    answers = setting.answers
-    spectrum = spectrum_of(features_ND, answers.known_N)
-    evidence = gather(answers, people.annotators, people.found)
-    best = _look(setting, spectrum, PENALTIES, evidence, setting.taught(people.posterior_NC))
-    return best.gain / max(len(evidence.item_E), 1) if best.slope > 0 else 0.0
-
-
-def mean_log_predicted(people: Consensus, opinion_NC: np.ndarray) -> float:
-    """Nats an answer: how well each is predicted from the other answers to its item and an opinion about the item that has seen
-    none of them. By what `people` says of the annotators, so that opinions can be compared."""
-    evidence = gather(people.answers, people.annotators, people.found)
-    return evidence.log_predicted(np.log(opinion_NC.clip(min=LEAST))) / max(len(evidence.item_E), 1)
+    def __call__(self, votes: Votes) -> Consensus:
+        table = arrange(votes)
+        fitted = JointFit(
+            table, BalancedRidge(self.spectrum), Branches.of(votes, table), self.strength, penalties=self.penalties
+        )
+        consensus, images = fitted()
+        self.penalties = (images.penalty,)
+        return consensus

@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
-from pals.crowd.dawid_skene.e_step import log_sum
 from pals.crowd.fusion import Fusion
 
 AGREED = 0.95
 """Confidence by the answers alone from which people agree about an item."""
-FEWEST, MOST = 100, 20_000
+MIN_CHECKED_ITEMS, MAX_CHECKED_ITEMS = 100, 20_000
 """Items that say something about it, and those that are looked at; of more every second, third and so on."""
 SHARE, EVIDENCE = 0.03, 6.0
 """From which share of mixed-up items on, and how much likelier in logarithms than none at all, it is said."""
@@ -42,23 +42,23 @@ def find_mix_up(fusion: Fusion) -> MixUp | None:
     if fusion.calibration is None:
         return None
     item_M = np.flatnonzero(answers.answered_N & (answers.gold_N < 0) & (alone.confidence_N >= AGREED))
-    if len(item_M) < FEWEST:
+    if len(item_M) < MIN_CHECKED_ITEMS:
         return None
-    item_M = item_M[:: -(-len(item_M) // MOST)]
+    item_M = item_M[:: -(-len(item_M) // MAX_CHECKED_ITEMS)]
     label_M = fusion.label_N[item_M]
     class_C = np.bincount(label_M, minlength=answers.num_classes) / len(label_M)
-    log_opinion_MC = np.log(np.maximum(fusion.opinion_NC[item_M], np.finfo(float).tiny))
-    fits_LM = np.stack([_chances(slope * log_opinion_MC, label_M) for slope in SLOPES])
+    log_predicted_MC = np.log(np.maximum(fusion.prediction_NC[item_M], np.finfo(float).tiny))
+    fits_LM = np.stack([_chances(slope * log_predicted_MC, label_M) for slope in SLOPES])
     evidence_LS = np.stack([np.log((1 - share) * fits_LM + share * class_C[label_M]).sum(axis=1) for share in SHARES], axis=1)
     slope, share = np.unravel_index(evidence_LS.argmax(), evidence_LS.shape)
     if SHARES[share] < SHARE or evidence_LS.max() - evidence_LS[:, 0].max() < EVIDENCE:
         return None
-    if (log_opinion_MC.argmax(axis=1) == label_M).mean() < KNOWS:
+    if (log_predicted_MC.argmax(axis=1) == label_M).mean() < KNOWS:
         return None
     return MixUp(float(SHARES[share]), item_M[np.argsort(fits_LM[slope] / class_C[label_M], kind="stable")])
 
 
 def _chances(log_MC: np.ndarray, label_M: np.ndarray) -> np.ndarray:
     """Of these labels, by probabilities known up to a factor."""
-    chance_M: np.ndarray = np.exp(log_MC[np.arange(len(label_M)), label_M] - log_sum(log_MC))
+    chance_M: np.ndarray = np.exp(log_MC[np.arange(len(label_M)), label_M] - logsumexp(log_MC, axis=1))
     return chance_M

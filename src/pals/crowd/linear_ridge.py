@@ -10,10 +10,12 @@ from torch import Tensor
 
 from pals.util.errors import InputError
 
-BLOCK = 4096
+ROWS_PER_BLOCK = 4096
 """Rows handled at once, in double precision."""
-LARGEST = 4096
+MAX_SIDE = 4096
 """Rows and columns of the largest matrix that is decomposed."""
+MAX_AXES = 400
+"""Principal axes that a regression with weights uses: it is solved anew for each set of weights."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Spectrum:
         """Weights along the axes, and the mean target."""
         mean_C = aim_NC[self.teach_N].sum(dim=0) / max(int(self.teach_N.sum()), 1)
         taught_NC = (aim_NC - mean_C) * self.teach_N.double()[:, None]
-        parts = zip(codes, torch.split(taught_NC, BLOCK), strict=True)
+        parts = zip(codes, torch.split(taught_NC, ROWS_PER_BLOCK), strict=True)
         product_RC = torch.stack([code_BR.T @ taught_BC for code_BR, taught_BC in parts]).sum(dim=0)
         return self._shrunk(penalty)[:, None] * product_RC, mean_C
 
@@ -73,7 +75,7 @@ class Spectrum:
         return 1 / (self.value_R + max(penalty * self.total, 1e-12))
 
     def _codes(self) -> list[Tensor]:
-        return [code_BR.double() for code_BR in torch.split(self.code_NR, BLOCK)]
+        return [code_BR.double() for code_BR in torch.split(self.code_NR, ROWS_PER_BLOCK)]
 
 
 def decompose(features_ND: Tensor, teach_N: np.ndarray) -> Spectrum:
@@ -85,9 +87,11 @@ def decompose(features_ND: Tensor, teach_N: np.ndarray) -> Spectrum:
     if not len(taught_ND):
         mean_D = torch.zeros(data_ND.shape[1], dtype=torch.float64, device=data_ND.device)
         return Spectrum(data_ND[:, :0], mean_D[:0], known_N, mean_D, mean_D[:, None][:, :0])
-    mean_D = torch.stack([part.double().sum(dim=0) for part in torch.split(taught_ND, BLOCK)]).sum(dim=0) / len(taught_ND)
+    mean_D = torch.stack([part.double().sum(dim=0) for part in torch.split(taught_ND, ROWS_PER_BLOCK)]).sum(dim=0) / len(
+        taught_ND
+    )
     value_R, axes_DR = _axes(taught_ND, mean_D)
-    codes = [((part.double() - mean_D) @ axes_DR).float() for part in torch.split(data_ND, BLOCK)]
+    codes = [((part.double() - mean_D) @ axes_DR).float() for part in torch.split(data_ND, ROWS_PER_BLOCK)]
     return Spectrum(torch.cat(codes), value_R, known_N, mean_D, axes_DR)
 
 
@@ -101,7 +105,7 @@ def _axes(taught_ND: Tensor, mean_D: Tensor) -> tuple[Tensor, Tensor]:
         value_R = value_R[kept]
         return value_R, centred_ND.T @ (vector_NR[:, kept] / value_R.sqrt())
     gram_DD = torch.zeros(width, width, dtype=torch.float64, device=taught_ND.device)
-    for part in torch.split(taught_ND, BLOCK):
+    for part in torch.split(taught_ND, ROWS_PER_BLOCK):
         centred = part.double() - mean_D
         gram_DD += centred.T @ centred
     value_D, axes_DD = torch.linalg.eigh(gram_DD)
@@ -113,13 +117,61 @@ def _check(features_ND: Tensor, teach_N: np.ndarray) -> None:
         raise InputError(
             f"Features of shape {tuple(features_ND.shape)} for {len(teach_N)} items; give one row of features per item."
         )
-    if min(features_ND.shape) > LARGEST:
+    if min(features_ND.shape) > MAX_SIDE:
         raise InputError(
-            f"{features_ND.shape[1]:,} features are too many for an exact regression; reduce them to {LARGEST:,} or fewer, "
+            f"{features_ND.shape[1]:,} features are too many for an exact regression; reduce them to {MAX_SIDE:,} or fewer, "
             "or use `leave_one_out`, which works with landmarks."
         )
-    for number, part in enumerate(torch.split(features_ND, BLOCK)):
+    for number, part in enumerate(torch.split(features_ND, ROWS_PER_BLOCK)):
         bad_B = ~torch.isfinite(part).all(dim=1)
         if bool(bad_B.any()):
-            row = number * BLOCK + int(bad_B.int().argmax())
+            row = number * ROWS_PER_BLOCK + int(bad_B.int().argmax())
             raise InputError(f"The features of item {row} hold NaN or infinity. Clean the input first.")
+
+
+class BalancedRidge:
+    """Ridge regression in which items have weights, each left out in turn; on the leading principal axes.
+
+        W = argmin sum_i w_i |t_i - b - x_i W|^2 + penalty * trace(X' diag(w) X) |W|^2
+        left out: (f_i - l_i t_i) / (1 - l_i), with the leverage l_i = w_i (x_i' G x_i + 1 / sum w)
+
+    Args:
+        spectrum: The decomposed features.
+        items: Rows to use, for a part of the items; all by default.
+    """
+
+    def __init__(self, spectrum: Spectrum, items: np.ndarray | None = None) -> None:
+        axes = spectrum.value_R.argsort(descending=True)[:MAX_AXES]
+        code_NR = spectrum.code_NR[:, axes].double().cpu().numpy()
+        self._spectrum, self._axes = spectrum, axes
+        self._code_NR = code_NR if items is None else code_NR[items]
+
+    def weigh(self, weight_N: np.ndarray) -> None:
+        """Set the weights of the items; those of weight zero do not teach."""
+        self._weight_N1 = (weight_N / max(weight_N.sum(), 1e-300))[:, None]
+        self._mean_R = (self._weight_N1 * self._code_NR).sum(axis=0)
+        centred_NR = self._code_NR - self._mean_R
+        value_R, self._vector_RR = np.linalg.eigh(centred_NR.T @ (self._weight_N1 * centred_NR))
+        self._value_R, self._turned_NR = np.maximum(value_R, 0), centred_NR @ self._vector_RR
+
+    def left_out(self, target_NC: np.ndarray, penalty: float) -> np.ndarray:
+        """N x C: the fit to each item by all others. `penalty`: a share of the weighted sum of squares."""
+        weight_RC, mean_C, shrunk_R = self._fit(target_NC, penalty)
+        leverage_N1 = self._weight_N1 * ((self._turned_NR**2 @ shrunk_R)[:, None] + 1)
+        fitted_NC = self._turned_NR @ weight_RC + mean_C
+        score_NC: np.ndarray = (fitted_NC - leverage_N1 * target_NC) / np.maximum(1 - leverage_N1, 1e-9)
+        return score_NC
+
+    def regression(self, target_NC: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+        """Weights D x C and intercepts C of the regression on all items."""
+        weight_RC, mean_C, _ = self._fit(target_NC, penalty)
+        weight_RC = self._vector_RR @ weight_RC
+        weight_DC: np.ndarray = self._spectrum.axes_DR[:, self._axes].cpu().numpy() @ weight_RC
+        bias_C: np.ndarray = mean_C - self._mean_R @ weight_RC - self._spectrum.mean_D.cpu().numpy() @ weight_DC
+        return weight_DC, bias_C
+
+    def _fit(self, target_NC: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        mean_C = (self._weight_N1 * target_NC).sum(axis=0)
+        shrunk_R = 1 / (self._value_R + max(penalty * self._value_R.sum(), 1e-12))
+        weight_RC = shrunk_R[:, None] * (self._turned_NR.T @ (self._weight_N1 * (target_NC - mean_C)))
+        return weight_RC, mean_C, shrunk_R

@@ -1,8 +1,7 @@
 """When to stop asking: what one more answer is worth, item by item.
 
-An answer is worth what it is expected to add to the labels right. That is an expectation over the answers a person may give
-under what was learned of the people (`dawid_skene.annotators`), hard items included: for each of them it is known what the
-label would become, and how probable it would then be.
+An answer is worth what it is expected to add to the labels right. That is an expectation over the possible answers
+under the annotator model: for each of them it is known what the label would become, and how probable it would then be.
 
 One answer alone may be unable to turn a label that two would turn. So the worth of asking is that of the best plan of up to
 `AHEAD` answers, which goes on or stops depending on what was said: the most labels right for each answer that it takes.
@@ -18,17 +17,15 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
-from pals.crowd.answer_prediction import raised, tempered
-from pals.crowd.answers import Answers
-from pals.crowd.blocks import dense, row_blocks
-from pals.crowd.dawid_skene.annotators import Annotators
+from pals.crowd.blocks import row_blocks
 from pals.crowd.fusion import Fusion
+from pals.crowd.uncertainty import raised
 
 AHEAD = 3
 """Answers that a plan looks ahead."""
 EXACT, SHORTLIST = 20, 3
 """Classes of an item, the likeliest, that are told apart for a single answer and for a plan of several."""
-BLOCK = 4_000_000
+MAX_PATH_NUMBERS = 4_000_000
 """Numbers in a table of items by classes by answers that is held at once."""
 WORTH = 0.01
 """Labels right for each unit of cost below which nobody is asked: one label for a hundred answers."""
@@ -40,24 +37,22 @@ DECISIONS = ("enough", "one more", "expert")
 ENOUGH, ONE_MORE, EXPERT = range(3)
 MOST_POWER = 2.0
 """Logarithm of the largest power that beliefs are raised to, so as to agree with an estimate."""
-LEAST = 1e-300
-NOTHING = 1e-18
-"""What may be added to 1 as often as there are classes without changing it."""
+MIN_PROBABILITY = 1e-300
 RATES = 8
 """Rounds in which the best plan is sought, at most; it is nearly always found in three or four."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What is held of the items (N) before anybody is asked.
+    """The posterior of the items before anybody is asked.
 
-    Answers and opinion count as independent in `decides_NC`, whose likeliest class is the label, and as far as they repeat each
-    other in `belief_NC`, which says how probable that is. `hard_NC` is the probability that an item of the class is hard.
+    Args:
+        decides_NC: Its likeliest class is the label.
+        belief_NC: How probable each class is, allowing for shared mistakes.
     """
 
     decides_NC: np.ndarray
     belief_NC: np.ndarray
-    hard_NC: np.ndarray
 
     @property
     def label_N(self) -> np.ndarray:
@@ -70,34 +65,17 @@ class Standing:
         return np.take_along_axis(self.belief_NC, self.label_N[:, None], axis=1)[:, 0]
 
     def __getitem__(self, rows: np.ndarray | slice) -> Standing:
-        return Standing(self.decides_NC[rows], self.belief_NC[rows], self.hard_NC[rows])
+        return Standing(self.decides_NC[rows], self.belief_NC[rows])
 
-    def after(self, answer_N: np.ndarray, person: Person) -> Standing:
-        """What is held once such a person has given these answers."""
-        hard_NC = self.hard_NC * person.hard_CC[:, answer_N].T
-        chance_NC = (1 - self.hard_NC) * person.easy_CC[:, answer_N].T + hard_NC
-        return Standing(
-            _shares(self.decides_NC * chance_NC), _shares(self.belief_NC * chance_NC), hard_NC / chance_NC.clip(min=LEAST)
-        )
-
-
-class Person(NamedTuple):
-    """What somebody says of an easy and of a hard item: rows are the true class, columns the answer."""
-
-    easy_CC: np.ndarray
-    hard_CC: np.ndarray
-
-    def chance_NCA(self, hard_NC: np.ndarray) -> np.ndarray:
-        """Probability of each answer (A) to items of each class."""
-        chance_NCA: np.ndarray = (1 - hard_NC[:, :, None]) * self.easy_CC + hard_NC[:, :, None] * self.hard_CC
-        return chance_NCA
+    def after(self, answer_N: np.ndarray, chance_CC: np.ndarray) -> Standing:
+        """The posterior after these answers by such an annotator."""
+        chance_NC = chance_CC[:, answer_N].T
+        return Standing(_shares(self.decides_NC * chance_NC), _shares(self.belief_NC * chance_NC))
 
 
 def standing_of(fusion: Fusion) -> Standing:
-    """What a fit holds of its items."""
-    found, posterior_NC = fusion.consensus.found, fusion.consensus.posterior_NC
-    hard_NC = np.divide(found.hard_NC, posterior_NC, out=np.zeros_like(posterior_NC), where=posterior_NC > LEAST)
-    return Standing(posterior_NC, fusion.posterior_NC, hard_NC)
+    """The posterior after a fit."""
+    return Standing(fusion.mean_NC, fusion.posterior_NC)
 
 
 def as_sure_as(standing: Standing, right: float, rows: np.ndarray) -> Standing:
@@ -105,12 +83,10 @@ def as_sure_as(standing: Standing, right: float, rows: np.ndarray) -> Standing:
     believes of its items one by one does not add up to what it estimates for all together."""
 
     def surplus(log_power: float) -> float:
-        temperature_1, top_M = np.array([math.exp(-log_power)]), np.empty(len(rows))
+        power, top_M = np.array(math.exp(log_power)), np.empty(len(rows))
         for part in row_blocks(np.arange(len(rows) + 1), standing.belief_NC.shape[1]):
             belief_BC = standing.belief_NC[rows[part]]
-            least_B1 = (NOTHING ** math.exp(-log_power)) * belief_BC.max(axis=1, keepdims=True)
-            # The likeliest of `tempered`. A power that is too small for a number would take very long.
-            top_M[part] = 1 / raised(np.maximum(belief_BC, least_B1), temperature_1).sum(axis=1)
+            top_M[part] = raised(belief_BC, power).max(axis=1)
         return float(top_M.mean()) - right
 
     if not len(rows):
@@ -120,51 +96,43 @@ def as_sure_as(standing: Standing, right: float, rows: np.ndarray) -> Standing:
         power = float(brentq(surplus, -MOST_POWER, MOST_POWER, xtol=1e-4))
     else:
         power = MOST_POWER if ends[1] <= 0 else -MOST_POWER
-    return replace(standing, belief_NC=tempered(standing.belief_NC, np.array([math.exp(-power)])))
+    return replace(standing, belief_NC=raised(standing.belief_NC, np.array(math.exp(power))))
 
 
-def typical_person(answers: Answers, annotators: Annotators, share_W: np.ndarray | None = None) -> Person:
-    """Whoever is asked next: a person drawn with these shares, or by default one who gives the next answer as the last ones
-    were given, so that whoever answered much counts much."""
-    if share_W is None:
-        share_W = np.bincount(answers.annotator_S, np.asarray(answers.given_NS.sum(axis=0)).ravel(), answers.num_annotators)
-        share_W = share_W if share_W.any() else np.ones(answers.num_annotators)
-    share_W = share_W / share_W.sum()
-    part_WC = share_W[:, None] / (annotators.total_WC + annotators.strength)
-    count_CC = np.zeros((answers.num_classes, answers.num_classes))
-    for part in row_blocks(np.arange(len(answers.label_P) + 1), answers.num_classes):
-        count_BC = part_WC[answers.annotator_P[part]] * dense(annotators.count_PC[part])
-        np.add.at(count_CC, answers.label_P[part], count_BC)
-    care_W1 = annotators.care_W[:, None]
-    prior_CC = annotators.like_all_together(part_WC * care_W1) + (part_WC * (1 - care_W1)).T @ annotators.habit_WC
-    return Person(count_CC.T + annotators.strength * prior_CC, annotators.hard_CC)
+def typical_annotator(fusion: Fusion) -> np.ndarray:
+    """How whoever is asked next answers, C x C: rows are the true class, columns the answer. One more answer tells less the
+    more the answers to an item share their mistakes (the design effect of one more answer)."""
+    answers, confusion_CC = fusion.consensus.answers, fusion.consensus.confusion_CC
+    asked = answers.count_N[answers.answered_N].mean() if answers.answered_N.any() else 0.0
+    chance_CC = np.maximum(confusion_CC, MIN_PROBABILITY) ** (1 / (1 + fusion.consensus.correlation * asked))
+    return _shares(chance_CC)
 
 
-def expert(classes: int, right: float) -> Person:
-    """Somebody who is right this often, of hard items too, and otherwise says any other label."""
-    says_CC = np.full((classes, classes), (1 - right) / max(classes - 1, 1))
-    np.fill_diagonal(says_CC, right)
-    return Person(says_CC, says_CC)
+def expert(classes: int, right: float) -> np.ndarray:
+    """Somebody who is right this often and otherwise gives any other label, C x C."""
+    chance_CC = np.full((classes, classes), (1 - right) / max(classes - 1, 1))
+    np.fill_diagonal(chance_CC, right)
+    return chance_CC
 
 
 @dataclass(frozen=True)
-class Source:
+class Answerer:
     """Somebody who can be asked: for item n the person `people[who_N[n]]`, nobody where that is -1, and of each item no more
     often than `left_N` says. An expert has the last word: of that item nobody is asked again."""
 
     name: str
     cost: float
-    people: tuple[Person, ...]
+    people: tuple[np.ndarray, ...]
     who_N: np.ndarray
     left_N: np.ndarray
     expert: bool = False
 
     @classmethod
-    def anybody(cls, person: Person, items: int, *, name: str = "", cost: float = 1.0) -> Source:
+    def anybody(cls, person: np.ndarray, items: int, *, name: str = "", cost: float = 1.0) -> Answerer:
         """One of many alike, about every item as often as one likes."""
         return cls(name, cost, (person,), np.zeros(items, dtype=np.int64), np.full(items, UNLIMITED))
 
-    def __getitem__(self, rows: np.ndarray) -> Source:
+    def __getitem__(self, rows: np.ndarray) -> Answerer:
         return replace(self, who_N=self.who_N[rows], left_N=self.left_N[rows])
 
 
@@ -177,7 +145,7 @@ class Decisions(NamedTuple):
     rate_N: np.ndarray  # and for each unit of cost
 
 
-def decide(standing: Standing, sources: Sequence[Source], worth: float = WORTH) -> Decisions:
+def decide(standing: Standing, sources: Sequence[Answerer], worth: float = WORTH) -> Decisions:
     """The best source for each item, and whether it is worth its cost."""
     gain_VN = np.stack([gain_from(standing, source) for source in sources])
     rate_VN = gain_VN / np.array([source.cost for source in sources])[:, None]
@@ -187,7 +155,7 @@ def decide(standing: Standing, sources: Sequence[Source], worth: float = WORTH) 
     return Decisions(np.where((rate_N >= worth) & (rate_N > 0), kind_V[best_N], ENOUGH), best_N, gain_N, rate_N)
 
 
-def gain_from(standing: Standing, source: Source) -> np.ndarray:
+def gain_from(standing: Standing, source: Answerer) -> np.ndarray:
     """Expected labels right for each answer of a source, per item (N); zero where there is nobody left to ask."""
     gain_N = np.zeros(len(source.who_N))
     for number, person in enumerate(source.people):
@@ -214,7 +182,7 @@ def paid_for(cost_M: np.ndarray, money: float) -> np.ndarray:
 # ---- what an answer is worth
 
 
-def gain_of_one(standing: Standing, person: Person) -> np.ndarray:
+def gain_of_one(standing: Standing, person: np.ndarray) -> np.ndarray:
     """Expected labels right that one answer adds, per item (N): exact, over all answers (of more than `EXACT` classes, over the
     likeliest). Never below zero."""
     items, classes = standing.belief_NC.shape
@@ -225,7 +193,7 @@ def gain_of_one(standing: Standing, person: Person) -> np.ndarray:
     return gain_N.clip(min=0)
 
 
-def gain_per_answer(standing: Standing, person: Person, ahead: int = AHEAD) -> np.ndarray:
+def gain_per_answer(standing: Standing, person: np.ndarray, ahead: int = AHEAD) -> np.ndarray:
     """Expected labels right for each answer of the best plan that begins with asking once, per item (N)."""
     gain_N = gain_of_one(standing, person)
     if ahead < 2:
@@ -236,24 +204,23 @@ def gain_per_answer(standing: Standing, person: Person, ahead: int = AHEAD) -> n
     return gain_N
 
 
-def _paths(standing: Standing, person: Person, kept: int, ahead: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _paths(standing: Standing, person: np.ndarray, kept: int, ahead: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """For all sequences of 0, 1, ... `ahead` answers (N x A x A ...): how probable they are, and how probable together with
     the label then being right. Of the likeliest classes; all other labels are one answer that tells little."""
     top_NM = np.argsort(-standing.belief_NC, axis=1, kind="stable")[:, :kept]
-    belief_NM, decides_NM, hard_NM = (
+    belief_NM, decides_NM = (
         np.take_along_axis(table_NC, top_NM, axis=1).astype(np.float64, copy=False)
-        for table_NC in (standing.belief_NC, standing.decides_NC, standing.hard_NC)
+        for table_NC in (standing.belief_NC, standing.decides_NC)
     )
     belief_NM = _shares(belief_NM)
-    easy_NMA, tough_NMA = (_with_others(table_CC[top_NM[:, :, None], top_NM[:, None, :]]) for table_CC in person)
-    easy, tough = 1 - hard_NM, hard_NM
+    chance_NMA = _with_others(person[top_NM[:, :, None], top_NM[:, None, :]])
+    chance = np.ones_like(belief_NM)
     probable, right = [], []
     for depth in range(ahead + 1):
         if depth:
-            wide = (*easy_NMA.shape[:2], *(1,) * (depth - 1), easy_NMA.shape[2])
-            easy, tough = easy[..., None] * easy_NMA.reshape(wide), tough[..., None] * tough_NMA.reshape(wide)
+            wide = (*chance_NMA.shape[:2], *(1,) * (depth - 1), chance_NMA.shape[2])
+            chance = chance[..., None] * chance_NMA.reshape(wide)
         wide = (*belief_NM.shape, *(1,) * depth)
-        chance = easy + tough
         mass = belief_NM.reshape(wide) * chance
         label = (decides_NM.reshape(wide) * chance).argmax(axis=1)
         probable.append(mass.sum(axis=1))
@@ -285,10 +252,10 @@ def _with_others(table_NMM: np.ndarray) -> np.ndarray:
 
 
 def _shares(value_NC: np.ndarray) -> np.ndarray:
-    share_NC: np.ndarray = value_NC / value_NC.sum(axis=1, keepdims=True).clip(min=LEAST)
+    share_NC: np.ndarray = value_NC / value_NC.sum(axis=1, keepdims=True).clip(min=MIN_PROBABILITY)
     return share_NC
 
 
 def _blocks(items: int, numbers: int) -> list[slice]:
-    step = max(1, BLOCK // numbers)
+    step = max(1, MAX_PATH_NUMBERS // numbers)
     return [slice(start, start + step) for start in range(0, items, step)]

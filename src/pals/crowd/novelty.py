@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import expit, logit
+from scipy.special import expit, logit, logsumexp
 from torch import Tensor
 
 from pals.crowd.answers import ratio, relative
-from pals.crowd.closed_form import DOUBT, PENALTIES, STEEPEST, spectrum_of
-from pals.crowd.dawid_skene.e_step import log_sum
-from pals.crowd.linear_ridge import LARGEST, Spectrum
+from pals.crowd.closed_form import DOUBT, MAX_SLOPE, PENALTIES, spectrum_of
+from pals.crowd.linear_ridge import MAX_SIDE, Spectrum
 from pals.readers import Votes
 
 PROBABLE = 0.5
@@ -88,7 +87,7 @@ def none_of_these(
     share_NC = said.share_NC(classes)
     counts_C = np.bincount(label_N[share_NC.any(axis=1)], minlength=classes)
     playing = np.flatnonzero(counts_C >= LEAST)
-    if classes < 3 or len(playing) < 2 or min(features_ND.shape) > LARGEST:
+    if classes < 3 or len(playing) < 2 or min(features_ND.shape) > MAX_SIDE:
         return None
     rng = np.random.default_rng(seed)
     playing = np.sort(rng.permutation(playing)[:PLAYED])
@@ -217,13 +216,13 @@ def opinion(score_NC: np.ndarray, share_NC: np.ndarray) -> tuple[np.ndarray, flo
 
     def said(slope: float, score_NC: np.ndarray) -> np.ndarray:
         logit_NC = slope * score_NC + np.log(share_C)
-        said_NC: np.ndarray = (1 - DOUBT) * np.exp(logit_NC - log_sum(logit_NC)[:, None]) + DOUBT * share_C
+        said_NC: np.ndarray = (1 - DOUBT) * np.exp(logit_NC - logsumexp(logit_NC, axis=1, keepdims=True)) + DOUBT * share_C
         return said_NC
 
     def loss(slope: float) -> float:
         return -float(np.log((said(slope, score_NC[told_N]) * share_NC[told_N]).sum(axis=1) + TINY).sum())
 
-    found = minimize_scalar(loss, bounds=(0.0, STEEPEST), method="bounded", options={"xatol": 0.05})
+    found = minimize_scalar(loss, bounds=(0.0, MAX_SLOPE), method="bounded", options={"xatol": 0.05})
     return said(float(found.x), score_NC), float(found.fun)
 
 

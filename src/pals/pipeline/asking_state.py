@@ -19,15 +19,14 @@ from pals.crowd.next_answer import (
     ENOUGH,
     EXPERT_COST,
     EXPERT_RIGHT,
+    Answerer,
     Decisions,
-    Person,
-    Source,
     Standing,
     as_sure_as,
     decide,
     expert,
     standing_of,
-    typical_person,
+    typical_annotator,
 )
 from pals.crowd.result import Result
 from pals.pipeline.run_arrays import read_arrays, write_arrays
@@ -36,7 +35,7 @@ from pals.util.errors import InputError
 from pals.util.words import in_brief
 
 STATE_FILE = "standing.npz"
-STATE_TABLES = ("decides_NC", "belief_NC", "hard_NC")
+STATE_TABLES = ("decides_NC", "belief_NC", "typical_CC")
 ANYONE = "anyone"
 
 
@@ -45,12 +44,12 @@ class AskingState:
     """The items of a run in the order of labels.csv, and the annotator who answers next.
 
     Args:
-        standing: Class probabilities of the items and how likely each is hard.
-        typical: How a typical annotator answers: confusion matrices of easy and of hard items.
+        standing: Class probabilities of the items.
+        typical_CC: How a typical annotator answers; rows are the true class.
     """
 
     standing: Standing
-    typical: Person
+    typical_CC: np.ndarray
 
     __repr__ = in_brief
 
@@ -58,44 +57,41 @@ class AskingState:
     def of(cls, fusion: Fusion, result: Result, labels_wrong: float) -> AskingState:
         """The state after a fit. Items without an answer have the result's probabilities; those of all answered items are
         raised to the power at which as many labels are wrong as the fit estimates (`labels_wrong`, a share)."""
-        standing, consensus = standing_of(fusion), fusion.consensus
-        answers, decides_NC = consensus.answers, standing.decides_NC
+        answers, decides_NC = fusion.consensus.answers, standing_of(fusion).decides_NC
         if not answers.known_N.all():
             decides_NC = np.where(~answers.known_N[:, None], result.posterior_NC, decides_NC)
         judged = np.flatnonzero(answers.answered_N & (answers.gold_N < 0))
         wrong = labels_wrong * answers.known_N.sum() / max(len(judged), 1)
-        standing = as_sure_as(Standing(decides_NC, result.posterior_NC, standing.hard_NC), 1 - wrong, judged)
+        standing = as_sure_as(Standing(decides_NC, result.posterior_NC), 1 - wrong, judged)
         single = (table_NC.astype(np.float32, copy=False) for table_NC in vars(standing).values())
-        typical = (
-            table.astype(np.float32).astype(np.float64) for table in typical_person(answers, consensus.annotators)
-        )  # rounded as it is stored: the same decisions in memory and read again
-        return cls(Standing(*single), Person(*typical))
+        typical_CC = typical_annotator(fusion).astype(np.float32).astype(np.float64)  # as it is stored: the same decisions
+        return cls(Standing(*single), typical_CC)
 
     def save(self, folder: Path) -> None:
-        tables = {**vars(self.standing), **self.typical._asdict()}
+        tables = {**vars(self.standing), "typical_CC": self.typical_CC}
         write_arrays(folder / STATE_FILE, {name: table.astype(np.float32, copy=False) for name, table in tables.items()})
 
     @classmethod
     def load(cls, folder: Path) -> AskingState:
         path = folder / STATE_FILE
         table = {name: array.astype(np.float64) for name, array in read_arrays(path).items() if array.dtype.kind == "f"}
-        missing = {*STATE_TABLES, *Person._fields} - table.keys()
+        missing = set(STATE_TABLES) - table.keys()
         if missing:
             raise InputError(f"Cannot read {path} (no {min(missing)}). Run `pals fit` again to rewrite it.")
-        return cls(Standing(*(table[name] for name in STATE_TABLES)), Person(table["easy_CC"], table["hard_CC"]))
+        return cls(Standing(table["decides_NC"], table["belief_NC"]), table["typical_CC"])
 
-    def sources(self, expert_cost: float = EXPERT_COST) -> list[Source]:
+    def sources(self, expert_cost: float = EXPERT_COST) -> list[Answerer]:
         """Who can be asked: any annotator, at cost 1 and as often as needed, and an expert, once per item."""
         items, classes = self.standing.belief_NC.shape
         once_N, who_N = np.ones(items, dtype=np.int64), np.zeros(items, dtype=np.int64)
         right = expert(classes, EXPERT_RIGHT)
         return [
-            Source.anybody(self.typical, items, name=ANYONE),
-            Source("expert", expert_cost, (right,), who_N, once_N, expert=True),
+            Answerer.anybody(self.typical_CC, items, name=ANYONE),
+            Answerer("expert", expert_cost, (right,), who_N, once_N, expert=True),
         ]
 
 
-def next_table(items: Sequence[str], found: Decisions, sources: Sequence[Source]) -> pd.DataFrame:
+def next_table(items: Sequence[str], found: Decisions, sources: Sequence[Answerer]) -> pd.DataFrame:
     """next.csv: one row per item, in the order of labels.csv."""
     asked_N = found.kind_N != ENOUGH
     who_V, cost_V = np.array([source.name for source in sources], dtype=object), np.array([source.cost for source in sources])

@@ -109,11 +109,12 @@ def summary_sentences(found: Analysis, numbers: Mapping[str, Any], warnings: Seq
     parts: list[tuple[Sequence[str], bool]] = [  # sentences, and whether the report has them
         ([f"{items} with {answers} from {who} in {classes}."], True),
         ([changes, errors], False),
-        (unsure_sentence(found.result, found.trained.fusion.consensus.annotators), True),
+        (unsure_sentence(found.result, found.trained.fusion.consensus), True),
         (agreement_sentence(found.measured_agreement), True),
         (_most_confused(found), False),
         ([taxonomy_sentence(numbers["taxonomy"])] if numbers["taxonomy"] else [], True),
         ([still_wrong(found.noise)], False),
+        (models_differ(found.noise), True),
         (_earlier_estimate(found), True),
         (group_sentences(found.groups), True),
         (next_step(found.groups, run_of(found.trained.plan.folder) or found.trained.plan.folder), False),
@@ -138,20 +139,17 @@ def still_wrong(noise: NoiseEstimate) -> str:
     """The estimated shares of wrong answers and wrong labels."""
     shares = (noise.answers_wrong, noise.labels_wrong, noise.low, noise.high)
     answers, labels, low, high = (f"{100 * share:.1f}%" for share in shares)
-    found = f"About {answers} of the answers are wrong, and {labels} of the labels in the result (likely {low} to {high})."
-    return " ".join([found, *contradiction(noise)])
+    return (
+        f"About {answers} of the answers are wrong, and {labels} of the labels in the result (likely {low} to {high}), not "
+        f"counting mistakes that most annotators share: answers cannot show those."
+    )
 
 
-def contradiction(noise: NoiseEstimate) -> list[str]:
-    """A sentence if answers and classifier contradict each other."""
-    if noise.disagreement is None:
+def models_differ(noise: NoiseEstimate) -> list[str]:
+    """How far the fit of the answers alone and the fit with the images disagree about the labels."""
+    if noise.models_differ == 0:
         return []
-    alone, both = (f"{100 * share:.1f}%" for share in noise.disagreement)
-    return [
-        f"But answers and classifier contradict each other: of the labels taken from the answers alone, {alone} are wrong "
-        f"judging by the answers, but {both} judging by the classifier as well. One side is misled: check some of the "
-        f"corrected labels."
-    ]
+    return [f"The annotator model alone and the one with the images differ in {100 * noise.models_differ:.1f}% of the labels."]
 
 
 def _earlier_estimate(found: Analysis) -> list[str]:

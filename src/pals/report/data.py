@@ -19,7 +19,7 @@ from pals.pipeline.item_answers import answers_of_votes
 from pals.pipeline.item_order import DISAGREEMENT, item_order
 from pals.pipeline.none_of_these import group_file
 from pals.pipeline.stages.findings import Findings
-from pals.pipeline.summary import contradiction, headline
+from pals.pipeline.summary import headline
 from pals.pipeline.tables.taxonomy_columns import report_tree
 from pals.pipeline.thumbnails import thumbnails
 from pals.readers import Votes
@@ -72,7 +72,7 @@ def report_data(findings: Findings) -> dict[str, Any]:
             "labels_wrong": noise.labels_wrong,
             "low": noise.low,
             "high": noise.high,
-            "sentence": " ".join(contradiction(noise)),
+            "sentence": "",
         },
         "gallery": gallery,
         "gallery_of": len(order),

@@ -29,7 +29,7 @@ CLOSED_FORM = "closed-form"
 DAWID_SKENE = "dawid-skene"
 """In place of a method in `pals fit`: the answers alone, without images (`pals.dawid_skene`)."""
 UNTRAINED = (CLOSED_FORM, DAWID_SKENE)
-CLOSED_FORM_STRENGTH = 100.0
+CLOSED_FORM_STRENGTH = 10.0
 """Default of `pals.closed_form`, here as well so that settings do not load scipy (a test compares the two)."""
 SECTIONS = ("data", "method", "network", "train", "engine", "seed")
 
@@ -157,15 +157,15 @@ class ClosedFormConfig:
     """Options of the closed form."""
 
     strength: float = Field(default=CLOSED_FORM_STRENGTH, gt=0)
-    "Prior strength of an annotator's confusion matrix, in answers per class."
+    "Prior strength of an annotator's skill, in answers."
 
 
 @settings(frozen=True, config=STRICT)
 class DawidSkeneConfig:
     """Options of the fit of answers alone (`pals.dawid_skene`)."""
 
-    strength: float | None = Field(default=None, gt=0)
-    "Prior strength of an annotator's confusion matrix, in answers per class; by default the one that predicts answers best."
+    strength: float = Field(default=CLOSED_FORM_STRENGTH, gt=0)
+    "Prior strength of an annotator's skill, in answers."
 
 
 @dataclass(frozen=True)

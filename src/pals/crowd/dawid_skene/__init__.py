@@ -1,6 +1,7 @@
-"""Dawid and Skene's model of annotators: who errs how, and the label of each item.
+"""The annotator model: who gives the right label how often, and which labels are confused.
 
-`em` fits it by alternating `e_step` (posterior of the items, from all answers) and `annotators` (a confusion matrix each,
-shrunk towards the common one); `sparse` and `sparse_em` are the same for very many answers, `taxonomy_levels` for answers at
-inner nodes of a taxonomy, `unsure` for unsure answers and "don't know". Nothing here knows images or files.
+`answer_table` arranges what was written, `annotator_model` states the model and has its E and M step, `em` alternates them,
+`correlation` estimates how far the answers to one item share their mistakes.
+
+Shape letters: N items, C classes, A answers, R listed labels, F forms of answers, W annotators.
 """

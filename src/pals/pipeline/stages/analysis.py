@@ -93,11 +93,11 @@ def analyse(trained: Trained) -> Analysis:
     trusted = TrustedItems.of(votes, marked_none_of_these(data.earlier, data.reviewed, data.trust_review))
     posterior_NC = trusted.restrict(posterior_NC)
     result = Result(votes, posterior_NC, none_N=trusted.mark_none(none_of_these_N(trained, posterior_NC, neighbor_NK)))
-    noise = estimate_noise(votes, fusion, earlier_N=earlier_labels(votes, data.before or data.earlier))
+    noise = estimate_noise(fusion, earlier_N=earlier_labels(votes, data.before or data.earlier))
     measured, doubts, counts = agreement(votes), without_trusted(rank_doubts(result), result), confusion_counts(result)
     asking = AskingState.of(fusion, result, noise.labels_wrong)
     tables = {
-        "labels": trusted.mark_statuses(labels_table(result, consensus)),
+        "labels": trusted.mark_statuses(labels_table(result, consensus, (noise.low_N, noise.high_N))),
         "doubtful": doubtful_table(result, doubts, arguing_neighbors(result, doubts, neighbor_NK, similarity_NK)),
         "annotators": annotators_table(result, counts),
         "confusion": confusion_table(result, counts),
@@ -105,7 +105,7 @@ def analyse(trained: Trained) -> Analysis:
         "agreement": agreement_table(measured, result),
         "next": default_next_table(asking, votes.items),
     }
-    tables = with_marks(tables, result, fusion.consensus.annotators)
+    tables = with_marks(tables, result, fusion.consensus)
     taxonomy = TaxonomyResult.of(result, tables["confusion"], trained.plan.data.sure)
     truth = trained.loaded.truth
     return Analysis(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pals.crowd.linear_ridge import LARGEST
+from pals.crowd.linear_ridge import MAX_SIDE
 from pals.methods import method_options
 from pals.runs.extractor import AUTO, size_for
 from pals.runs.published_settings import encoder_settings
@@ -90,10 +90,10 @@ def _learner(given: Mapping[str, Any], facts: Facts, fixed: bool) -> tuple[dict[
 def is_solved(given: Mapping[str, Any], facts: Facts, fixed: bool) -> bool:
     """Whether labels come in closed form: on frozen features, unless a method, a head, folds or epochs ask for training."""
     method = dict(given.get("method") or {})
-    wide = facts.width is not None and min(facts.width, facts.answered) > LARGEST
+    wide = facts.width is not None and min(facts.width, facts.answered) > MAX_SIDE
     if method.get("name") == CLOSED_FORM:
         if not fixed or wide:
-            reason = "needs fixed features" if not fixed else f"takes at most {LARGEST:,} features"
+            reason = "needs fixed features" if not fixed else f"takes at most {MAX_SIDE:,} features"
             raise InputError(f"Method {CLOSED_FORM} {reason}: leave out --method, or give --encoder with pictures.")
         return True
     network, data = (dict(given.get(name) or {}) for name in ("network", "data"))

@@ -1,7 +1,7 @@
 """Stage 4, learning: a classifier in closed form, by training, or, from the answers alone, no classifier.
 
 The closed form (`pals.crowd.closed_form`) alternates ridge regression on frozen features and the annotator model, each fitted
-to the other's result. Without features the annotator model is fitted to the answers alone (`pals.crowd.fuse`).
+to the other's result. Without features the annotator model is fitted to the answers alone.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pals.crowd import fuse
-from pals.crowd.closed_form import Solution, solve
+from pals.crowd import Fusion
+from pals.crowd.closed_form import Solution, replicates_alone, solve
 from pals.model import Part, fit_temperature
 from pals.pipeline.progress import Monitor
 from pals.pipeline.stages.encode import Encoded
@@ -48,7 +48,7 @@ def solve_labels(encoded: Encoded) -> Trained:
         temperature=temperature_of(found),
         features_ND=encoded.vectors_ND - encoded.vectors_ND.mean(dim=0),
         fusion=found.fusion,
-        predicted_NC=found.fusion.opinion_NC,
+        predicted_NC=found.fusion.prediction_NC,
         device=torch.device("cpu"),
         training=describe(encoded),
         spectrum=found.spectrum,
@@ -57,12 +57,11 @@ def solve_labels(encoded: Encoded) -> Trained:
 
 
 def fit_answers(encoded: Encoded) -> Trained:
-    """Fit the annotator model with hard items to the answers alone. The prior strength, unless it was given, is that of the
-    model without hard items."""
-    loaded = encoded.loaded
-    strength = encoded.plan.config.method.strength or loaded.consensus.annotators.strength
-    start_NC = None if encoded.plan.data.earlier is None else loaded.consensus.posterior_NC
-    fusion = fuse(loaded.votes, (), strength=strength, start_NC=start_NC)
+    """The annotator model of the answers alone, with replicates for its uncertainty."""
+    alone, strength = encoded.loaded.consensus, encoded.plan.config.method.strength
+    answers = alone.answers
+    shares_NC = np.tile(answers.class_share_C, (answers.num_items, 1))
+    fusion = Fusion.of(replicates_alone(alone, strength), alone, shares_NC, None, 0.0)
     return Trained(
         encoded=encoded,
         network=None,
@@ -70,7 +69,7 @@ def fit_answers(encoded: Encoded) -> Trained:
         temperature=1.0,
         features_ND=encoded.vectors_ND,
         fusion=fusion,
-        predicted_NC=fusion.opinion_NC,
+        predicted_NC=fusion.prediction_NC,
         device=torch.device("cpu"),
         training=describe(encoded),
     )

@@ -23,7 +23,6 @@ from pals.pipeline.stages.images import READING, ReadImages, read_images
 from pals.pipeline.stages.plan import Plan
 from pals.pipeline.stages.read_answers import answered_first
 from pals.pipeline.stages.vectors import read_matrix, row_names
-from pals.pipeline.stages.warm_start import earlier_posterior
 from pals.readers import Votes
 from pals.runs.extractor import Normalisation, frozen_network, input_statistics, patches_name, sized_encoder
 from pals.runs.feature_cache import BackgroundEncoder, content_mark
@@ -116,7 +115,9 @@ def load(plan: Plan, monitor: Monitor | None = None) -> Loaded:
         statistics=statistics,
         candidates=candidates,
         trained_M=_places(items.ids, candidates.ids),
-        consensus=dawid_skene(votes, start_NC=earlier_posterior(votes, plan.data.earlier)),
+        consensus=dawid_skene(
+            votes, **({"strength": plan.config.method.strength} if plan.solved or plan.data.answers_only else {})
+        ),
         mark=mark,
         truth=None if plan.truth is None else read_truth(plan.truth, votes),
         bad=bad,

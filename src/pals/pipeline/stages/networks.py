@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pals.crowd import Fusion, closed_form, fuse, leave_one_out
 from pals.crowd.closed_form import mean_log_predicted
-from pals.crowd.linear_ridge import LARGEST
+from pals.crowd.linear_ridge import MAX_SIDE
 from pals.data.dataset import Dataset, Items
 from pals.data.row_source import Inputs, in_batches, subset
 from pals.labels.candidates import CandidateSets
@@ -72,8 +72,7 @@ def train_networks(encoded: Encoded, monitor: Monitor) -> Trained:
     """Train the networks of the folds and the classifier, and fuse their predictions with the answers."""
     made = run_all(encoded, monitor)
     loaded, data = encoded.loaded, encoded.statistics or encoded.loaded.statistics
-    consensus = loaded.consensus
-    fusion = fuse(loaded.votes, predictions(encoded, made), strength=consensus.annotators.strength)
+    fusion = fuse(loaded.votes, predictions(encoded, made))
     shape = loaded.items.shape if encoded.encoder is None else (encoded.inputs.shape[1],)
     return Trained(
         encoded=encoded,
@@ -250,7 +249,7 @@ def predicted_of(loaded: Loaded, made: Networks, fusion: Fusion) -> np.ndarray:
     if made.out_of_fold_MC is not None:
         predicted_NC[row_M] = _tempered(made.out_of_fold_MC, temperature_of(loaded, made.out_of_fold_MC, fusion))
     else:
-        predicted_NC[row_M] = torch.from_numpy(np.array(fusion.opinion_NC))[row_M]
+        predicted_NC[row_M] = torch.from_numpy(np.array(fusion.prediction_NC))[row_M]
     return predicted_NC.numpy()
 
 
@@ -273,10 +272,10 @@ def preferred(encoded: Encoded, fusion: Fusion) -> tuple[str, ...]:
     if encoded.inputs.ndim != 2:
         return ()
     inputs = encoded.vectors_ND
-    if len(inputs) > MAX_COMPARED_ITEMS or min(inputs.shape) > LARGEST or fusion.calibration is None:
+    if len(inputs) > MAX_COMPARED_ITEMS or min(inputs.shape) > MAX_SIDE or fusion.calibration is None:
         return ()
     other = closed_form(encoded.loaded.votes, inputs)
-    own, theirs = (mean_log_predicted(other.alone, made.opinion_NC) for made in (fusion, other))
+    own, theirs = (mean_log_predicted(other.alone, made.prediction_NC) for made in (fusion, other))
     better, worse = (f"{np.exp(value):.1%}" for value in (max(own, theirs), min(own, theirs)))
     if theirs > own:
         return (

@@ -29,11 +29,17 @@ ROWS = 50_000
 """Items that are put in order, or answers that are put into words, at once."""
 
 
-def labels_table(result: Result, consensus: Consensus | None = None) -> pd.DataFrame:
+def labels_table(
+    result: Result, consensus: Consensus | None = None, interval: tuple[np.ndarray, np.ndarray] | None = None
+) -> pd.DataFrame:
     """One row per item, in the order of the votes' items: the result with the next likely classes, and what the answers come to
-    by themselves, counted (`majority`; several where they are even) and weighed (`dawid_skene`, of the consensus given)."""
+    by themselves, counted (`majority`; several where they are even) and weighed (`dawid_skene`, of the consensus given). The
+    interval is that of each label's probability."""
     names_C = _text(result.votes.class_names)
-    weighed = {}
+    weighed, between = {}, {}
+    if interval is not None:
+        ends = zip(("confidence_low", "confidence_high"), (np.minimum, np.maximum), interval, strict=True)
+        between = {name: bound(end_N, result.confidence_N).round(DIGITS) for name, bound, end_N in ends}
     if consensus is not None:
         weighed["dawid_skene"] = np.where(consensus.answers.known_N, names_C[consensus.label_N], "")
     return pd.DataFrame(
@@ -41,6 +47,7 @@ def labels_table(result: Result, consensus: Consensus | None = None) -> pd.DataF
             "item": _text(result.votes.items),
             "label": names_C[result.label_N],
             "confidence": result.confidence_N.round(DIGITS),
+            **between,
             **_next_likely(result),
             "majority": _majorities(result),
             **weighed,

@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 
 from pals.crowd.answers import ratio
-from pals.crowd.dawid_skene.annotators import Annotators
+from pals.crowd.dawid_skene.annotator_model import information
+from pals.crowd.dawid_skene.em import Consensus
 from pals.crowd.result import Result
 from pals.pipeline.tables.result_tables import DIGITS, people_of
 from pals.util.words import how_many
 
 
-def with_marks(tables: Mapping[str, pd.DataFrame], result: Result, annotators: Annotators) -> dict[str, pd.DataFrame]:
+def with_marks(tables: Mapping[str, pd.DataFrame], result: Result, consensus: Consensus) -> dict[str, pd.DataFrame]:
     """The tables with `dont_know` beside the votes of every item, and with the share of each annotator's answers that are
     unsure (`unsure`), the weight of these relative to sure ones (`unsure_weight`), and the share of "don't know"
     (`dont_know`)."""
@@ -23,11 +24,11 @@ def with_marks(tables: Mapping[str, pd.DataFrame], result: Result, annotators: A
         unknown_N = np.bincount(votes.unknown_item_U, minlength=len(votes.items))
         more["labels"] = _beside(tables["labels"], "votes", dont_know=unknown_N)
     if votes.marked:
-        more["annotators"] = _people(tables["annotators"], result, annotators)
+        more["annotators"] = _people(tables["annotators"], result, consensus)
     return more
 
 
-def _people(table: pd.DataFrame, result: Result, annotators: Annotators) -> pd.DataFrame:
+def _people(table: pd.DataFrame, result: Result, consensus: Consensus) -> pd.DataFrame:
     votes, people = result.votes, len(result.votes.annotators) + 1
     number = {name: person for person, name in enumerate(people_of(result).tolist())}
     answers_W = np.bincount(result.annotator_A % people, minlength=people)
@@ -38,9 +39,9 @@ def _people(table: pd.DataFrame, result: Result, annotators: Annotators) -> pd.D
     table = pd.concat([table, more], ignore_index=True) if len(more) else table
     person = table["annotator"].map(number).to_numpy(dtype=np.int64)
     columns: dict[str, np.ndarray] = {}
-    if annotators.unsure is not None:
+    if unsure_W.any():
         columns["unsure"] = ratio(unsure_W, answers_W)[person]
-        columns["unsure_weight"] = np.where(unsure_W > 0, annotators.unsure.trust_W, np.nan)[person]
+        columns["unsure_weight"] = np.where(unsure_W > 0, unsure_weight(result, consensus), np.nan)[person]
     if len(votes.unknown_item_U):
         columns["dont_know"] = ratio(unknown_W, answers_W + unknown_W)[person]
     return _beside(table, "answers", **{name: values.round(DIGITS) for name, values in columns.items()})
@@ -60,12 +61,21 @@ def unsure_answers(result: Result) -> np.ndarray:
     return unsure_A
 
 
-def unsure_sentence(result: Result, annotators: Annotators) -> list[str]:
+def unsure_weight(result: Result, consensus: Consensus) -> float:
+    """What an unsure answer tells, relative to a sure one: the ratio of their mean log-odds above guessing."""
+    unsure_A, table = unsure_answers(result), consensus.answers
+    told_F = information(consensus.annotators.hit_F, table.num_classes)
+    mean = (told_F[table.form_A[part_A]].mean() if part_A.any() else np.nan for part_A in (unsure_A, ~unsure_A))
+    unsure, sure = mean
+    return float(np.clip(unsure / sure, 0.0, 1.0)) if sure > 0 else float("nan")
+
+
+def unsure_sentence(result: Result, consensus: Consensus) -> list[str]:
     """Number and weight of the unsure answers, and number of "don't know"; empty if there are none."""
     parts = []
     unsure_A, unknown = unsure_answers(result), len(result.votes.unknown_item_U)
-    if unsure_A.any() and annotators.unsure is not None:
-        weight = annotators.unsure.trust_W[result.annotator_A[unsure_A] % (len(result.votes.annotators) + 1)].mean()
+    if unsure_A.any():
+        weight = unsure_weight(result, consensus)
         one = unsure_A.sum() == 1
         count = f"{how_many(int(unsure_A.sum()), 'answer')} {'is' if one else 'are'} unsure"
         parts.append(f"{count}, worth {100 * weight:.0f}% of a sure one{'' if one else ' each, on average'}")
