@@ -36,7 +36,6 @@ from pals.crowd.dawid_skene.annotator_model import (
     AnnotatorModel,
     Errors,
     answer_log_likelihood,
-    design_effect,
     e_step,
     log_likelihood,
     m_step,
@@ -46,7 +45,7 @@ from pals.crowd.dawid_skene.correlation import MAX_ITEMS, estimate_correlation
 from pals.crowd.dawid_skene.em import MAX_ROUNDS, TOLERANCE, Consensus, check, dawid_skene, fit_answers, moved_share
 from pals.crowd.fusion import Calibration, Fusion
 from pals.crowd.linear_ridge import BalancedRidge, Spectrum, decompose
-from pals.crowd.uncertainty import num_replicates
+from pals.crowd.uncertainty import FACTOR, FLOOR, exponent, num_replicates, raised
 from pals.readers import Votes
 from pals.vision.networks.small_networks import signed_root
 
@@ -63,6 +62,8 @@ shown nothing."""
 DOUBTED = 1
 MAX_EVIDENCE = 2_000_000
 """Numbers in the table of answers by classes that slope and penalty are chosen by; of more answers, a part."""
+GOLD_WEIGHTS, GOLD_FOLDS, MIN_AUDITED = (1.0, 3.0, 10.0, 30.0), 4, 15
+"""Weights of gold items that are tried, folds for trying them, and gold items drawn at random that are needed."""
 ERROR_STRENGTHS = (30.0, 100.0, 30.0, 300.0)
 """Priors of the error matrix in the replicates, in turn."""
 
@@ -133,7 +134,7 @@ def closed_form(votes: Votes, features_ND: Tensor, *, strength: float = SKILL_ST
     return solve(votes, features_ND, strength=strength).fusion
 
 
-def solve(votes: Votes, features_ND: Tensor, *, strength: float = SKILL_STRENGTH, gold_weight: float = 1.0) -> Solution:
+def solve(votes: Votes, features_ND: Tensor, *, strength: float = SKILL_STRENGTH) -> Solution:
     """`closed_form`, with a classifier for features to come."""
     check(votes, strength)
     table, width = arrange(votes), features_ND.shape[1]
@@ -143,8 +144,9 @@ def solve(votes: Votes, features_ND: Tensor, *, strength: float = SKILL_STRENGTH
         fusion = Fusion.of([alone], alone, np.exp(_shares(table)), None, 0.0)
         return Solution(fusion, _shares(table), np.zeros((width, table.num_classes)), np.log(table.class_share_C))
     spectrum = spectrum_of(features_ND, table.known_N)
-    fitted = JointFit(table, BalancedRidge(spectrum), branches, strength, gold_weight=gold_weight)
+    fitted = JointFit(table, BalancedRidge(spectrum), branches, strength)
     fitted = replace(fitted, correlation=correlation_with_images(fitted, spectrum))
+    fitted = replace(fitted, gold_weight=choose_gold_weight(fitted, votes.audit_I))
     consensus, images = fitted()
     if images.slope == 0:
         fusion = Fusion.of(replicates_alone(alone, strength), alone, np.exp(_shares(table)), None, images.gain)
@@ -214,7 +216,7 @@ class JointFit:
         self, annotators: AnnotatorModel, target_NC: np.ndarray, weight_N: np.ndarray, penalties: tuple[float, ...]
     ) -> ImageLikelihood:
         """The image likelihood, with the penalty and the slope under which answers are predicted best."""
-        evidence, found = Evidence.of(self.table, annotators, self.correlation, weight_N), []
+        evidence, found = Evidence.of(self.table, annotators, weight_N), []
         for penalty in penalties:
             score_NC = self.ridge.left_out(target_NC, penalty)
             found.append((penalty, score_NC, *best_slope(self.table, score_NC, evidence)))
@@ -263,13 +265,12 @@ class Evidence:
     weight_M: np.ndarray
 
     @classmethod
-    def of(cls, table: AnswerTable, annotators: AnnotatorModel, correlation: float, weight_N: np.ndarray) -> Evidence:
-        """Answers to items without a gold label; of very many, the first."""
+    def of(cls, table: AnswerTable, annotators: AnnotatorModel, weight_N: np.ndarray) -> Evidence:
+        """Answers to items without a gold label, without a design effect; of very many, the first."""
         answers = np.arange(min(len(table.item_A), MAX_EVIDENCE // table.num_classes))
-        effect_N1, item_M = design_effect(table, correlation), table.item_A[answers]
-        own_MC = answer_log_likelihood(table, annotators, answers) / effect_N1[item_M]
+        item_M, own_MC = table.item_A[answers], answer_log_likelihood(table, annotators, answers)
         weight_M = weight_N[item_M] * ((table.gold_N[item_M] < 0) & (table.weight_A[answers] > 0))
-        return cls(item_M, own_MC, log_likelihood(table, annotators) / effect_N1, weight_M)
+        return cls(item_M, own_MC, log_likelihood(table, annotators), weight_M)
 
     def log_predicted(self, log_prior_NC: np.ndarray) -> float:
         """Sum over the answers of log P(answer | image, other answers), up to a constant."""
@@ -302,6 +303,37 @@ def correlation_with_images(fitted: JointFit, spectrum: Spectrum, seed: int = 0)
         return JointFit(part, ridge, Branches.none(), fitted.strength, flat=True)()[0]
 
     return estimate_correlation(table, fit, items)
+
+
+def choose_gold_weight(fitted: JointFit, audit_N: np.ndarray, seed: int = 0) -> float:
+    """How much a gold item counts: the weight under which gold labels that were drawn at random, left out in folds, are most
+    probable. Where annotators share mistakes, gold items teach what the crowd does with such items, and count a lot; where each
+    errs alone they count no more than others. Gold items that were picked for being unsure would mislead the choice.
+
+    Args:
+        fitted: The fit.
+        audit_N: Items that were drawn at random.
+        seed: Of the folds.
+    """
+    table = fitted.table
+    random = np.flatnonzero(audit_N & (table.gold_N >= 0) & table.answered_N)
+    if len(random) < MIN_AUDITED:
+        return 1.0
+    fold = np.random.default_rng(seed).permutation(len(random)) % GOLD_FOLDS
+    found = []
+    for weight in GOLD_WEIGHTS:
+        total = 0.0
+        for number in range(GOLD_FOLDS):
+            hidden, gold_N = random[fold == number], table.gold_N.copy()
+            gold_N[hidden] = -1
+            part = replace(fitted, table=replace(table, gold_N=gold_N), gold_weight=weight)
+            posterior_NC = part()[0].posterior_NC
+            power_N1 = exponent(table, fitted.correlation, True, FACTOR * fitted.correlation + FLOOR)
+            chance = raised(posterior_NC[hidden], power_N1[hidden])[np.arange(len(hidden)), table.gold_N[hidden]]
+            total += float(np.log(np.maximum(chance, 1e-6)).sum())
+        found.append(total)
+    best = int(np.argmax(found))
+    return GOLD_WEIGHTS[best] if found[best] > found[0] + 1 else 1.0  # a nat: no more than chance
 
 
 def replicates_alone(alone: Consensus, strength: float) -> list[Consensus]:
@@ -345,7 +377,7 @@ def mean_log_predicted(alone: Consensus, prediction_NC: np.ndarray) -> float:
         alone: The fitted annotators, so that predictions can be compared.
         prediction_NC: Probability of each class.
     """
-    evidence = Evidence.of(alone.answers, alone.annotators, alone.correlation, np.ones(alone.answers.num_items))
+    evidence = Evidence.of(alone.answers, alone.annotators, np.ones(alone.answers.num_items))
     return evidence.log_predicted(np.log(prediction_NC.clip(min=1e-6))) / max(len(evidence.item_M), 1)
 
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from pals.crowd.dawid_skene.answer_table import AnswerTable
 
-FACTOR, FLOOR = 2.0, 0.05
+FACTOR, FLOOR = 1.8, 0.1
 """The correlation in excess of the visible one."""
-FACTORS, FLOORS = (1.0, 3.0), (0.0, 0.1)
+FACTORS, FLOORS = (0.5, 3.5), (0.0, 0.25)
 """Its range in the draws."""
 MAX_REPLICATES = 12
 MAX_NUMBERS = 6_000_000

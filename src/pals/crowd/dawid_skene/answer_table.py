@@ -68,7 +68,7 @@ class AnswerTable:
     @cached_property
     def item_R(self) -> np.ndarray:
         """Item of each row."""
-        return self.item_A[self.answer_R]
+        return np.asarray(self.item_A[self.answer_R])
 
     @cached_property
     def first_R(self) -> np.ndarray:
