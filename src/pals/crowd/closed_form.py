@@ -36,6 +36,7 @@ from pals.crowd.dawid_skene.annotator_model import (
     AnnotatorModel,
     Errors,
     answer_log_likelihood,
+    design_effect,
     e_step,
     log_likelihood,
     m_step,
@@ -216,7 +217,7 @@ class JointFit:
         self, annotators: AnnotatorModel, target_NC: np.ndarray, weight_N: np.ndarray, penalties: tuple[float, ...]
     ) -> ImageLikelihood:
         """The image likelihood, with the penalty and the slope under which answers are predicted best."""
-        evidence, found = Evidence.of(self.table, annotators, weight_N), []
+        evidence, found = Evidence.of(self.table, annotators, self.correlation, weight_N), []
         for penalty in penalties:
             score_NC = self.ridge.left_out(target_NC, penalty)
             found.append((penalty, score_NC, *best_slope(self.table, score_NC, evidence)))
@@ -265,12 +266,13 @@ class Evidence:
     weight_M: np.ndarray
 
     @classmethod
-    def of(cls, table: AnswerTable, annotators: AnnotatorModel, weight_N: np.ndarray) -> Evidence:
-        """Answers to items without a gold label, without a design effect; of very many, the first."""
+    def of(cls, table: AnswerTable, annotators: AnnotatorModel, correlation: float, weight_N: np.ndarray) -> Evidence:
+        """Answers to items without a gold label; of very many, the first."""
         answers = np.arange(min(len(table.item_A), MAX_EVIDENCE // table.num_classes))
-        item_M, own_MC = table.item_A[answers], answer_log_likelihood(table, annotators, answers)
+        effect_N1, item_M = design_effect(table, correlation), table.item_A[answers]
+        own_MC = answer_log_likelihood(table, annotators, answers) / effect_N1[item_M]
         weight_M = weight_N[item_M] * ((table.gold_N[item_M] < 0) & (table.weight_A[answers] > 0))
-        return cls(item_M, own_MC, log_likelihood(table, annotators), weight_M)
+        return cls(item_M, own_MC, log_likelihood(table, annotators) / effect_N1, weight_M)
 
     def log_predicted(self, log_prior_NC: np.ndarray) -> float:
         """Sum over the answers of log P(answer | image, other answers), up to a constant."""
@@ -377,7 +379,7 @@ def mean_log_predicted(alone: Consensus, prediction_NC: np.ndarray) -> float:
         alone: The fitted annotators, so that predictions can be compared.
         prediction_NC: Probability of each class.
     """
-    evidence = Evidence.of(alone.answers, alone.annotators, np.ones(alone.answers.num_items))
+    evidence = Evidence.of(alone.answers, alone.annotators, alone.correlation, np.ones(alone.answers.num_items))
     return evidence.log_predicted(np.log(prediction_NC.clip(min=1e-6))) / max(len(evidence.item_M), 1)
 
 

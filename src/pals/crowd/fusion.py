@@ -148,7 +148,7 @@ def _gain(consensus: Consensus, log_prior_NC: np.ndarray) -> float:
     from pals.crowd.closed_form import Evidence  # which imports this module
 
     table = consensus.answers
-    evidence = Evidence.of(table, consensus.annotators, np.ones(table.num_items))
+    evidence = Evidence.of(table, consensus.annotators, consensus.correlation, np.ones(table.num_items))
     even_NC = np.broadcast_to(np.log(table.class_share_C), log_prior_NC.shape)
     return evidence.log_predicted(log_prior_NC) - evidence.log_predicted(even_NC)
 

@@ -42,6 +42,9 @@ def _refuse(joined: JoinedRows, row: int, found: str, hint: str) -> None:
 
 def _check_sums(joined: JoinedRows, names: Sequence[str], checked_R: np.ndarray) -> None:
     stated_R = ~np.isnan(joined.percent_R) & checked_R
+    stated = np.flatnonzero(stated_R)  # a row that repeats a label and its percentage counts once
+    same = pd.DataFrame({name: getattr(joined, f"{name}_R")[stated] for name in ("answer", "label", "percent")}).duplicated()
+    stated_R[stated[same]] = False
     sum_A = np.bincount(joined.answer_R, np.where(stated_R, joined.percent_R, 0))
     whole_A = (np.bincount(joined.answer_R, ~stated_R | joined.joint_R) == 0) & (np.bincount(joined.answer_R) > 1)
     bad_R = ((sum_A > 1 + ROUNDING + 1e-9) | (whole_A & (sum_A < 1 - ROUNDING - 1e-9)))[joined.answer_R] & stated_R

@@ -1,7 +1,7 @@
 """What annotators wrote, arranged for the annotator model: one entry for each answer, one row for each label that it lists.
 
 An answer gives every class one of four roles: FIRST (the label, or each label of an unranked set), SECOND, LISTED (further
-ranks, and possible classes beside a first choice), or UNLISTED. Its form is everything else that was written: how many labels
+ranks, and possible classes beside a first choice), or UNLISTED. Sets are ranked as they are written if that order tells. Its form is everything else that was written: how many labels
 have each role, the stated percentage of the first, and whether the answer is marked as unsure. A sure single label is a form, a
 set of three is another, "deer, 70%, perhaps dog" a third. What a form is worth is estimated from the data (`annotator_model`).
 
@@ -23,6 +23,9 @@ from pals.readers import Votes
 UNLISTED, FIRST, SECOND, LISTED = range(4)
 PERCENT_BOUNDS = (0.5, 0.65, 0.8, 0.95, 0.999)
 """Between the groups of stated percentages that are forms of their own."""
+MIN_ORDER_EVIDENCE, MAX_IN_CLASS_ORDER = 4.0, 0.95
+"""For the order of sets to count: standard errors by which first labels are given more often than second ones, and the largest
+share of sets in the order of the classes."""
 MAX_COUNTED_LABELS = 4
 """Sets of this size and larger have one form, unless they name a node of a taxonomy."""
 
@@ -190,7 +193,7 @@ def arrange(votes: Votes) -> AnswerTable:
     rank_R = np.where(votes.rank_R > 0, votes.rank_R, np.iinfo(np.int64).max)
     order = np.lexsort((rank_R, key_R))
     kept = order[np.unique(key_R[order], return_index=True)[1]]  # a label that an answer lists twice counts once
-    kept = kept[np.lexsort((kept, answer_R[kept]))]  # rows by answer
+    kept = kept[np.lexsort((kept, answer_R[kept]))]  # rows by answer, labels as they were written
     answer_R, rank_R, answers = answer_R[kept], rank_R[kept], len(first_A)
     percent_R = votes.percent_R[kept]
     # An answer that only states percentages ranks its labels by them.
@@ -198,6 +201,8 @@ def arrange(votes: Votes) -> AnswerTable:
     stated = ~ranked_A[answer_R] & ~np.isnan(percent_R)
     if stated.any():
         rank_R = np.where(stated, _ranks(answer_R, np.where(stated, -percent_R, np.inf)), rank_R)
+    if len(answer_R) > answers:
+        rank_R = _order_of_sets(votes, kept, answer_R, rank_R)
     best_A = np.full(answers, np.iinfo(np.int64).max)
     np.minimum.at(best_A, answer_R, rank_R)
     role_R = np.where(rank_R == best_A[answer_R], FIRST, np.where(rank_R == 2, SECOND, LISTED))
@@ -230,6 +235,23 @@ def _ranks(group_R: np.ndarray, value_R: np.ndarray) -> np.ndarray:
     """The rank of each value in its group, from 1; equal values share the first."""
     rank_R: np.ndarray = pd.Series(value_R).groupby(group_R).rank(method="min").to_numpy().astype(np.int64)
     return rank_R
+
+
+def _order_of_sets(votes: Votes, kept: np.ndarray, answer_R: np.ndarray, rank_R: np.ndarray) -> np.ndarray:
+    """Ranks in which unranked sets are ranked as they were written, if the order tells something: if it is not simply that of
+    the classes, and other answers to the item give the first label clearly more often than the second."""
+    place_R = np.arange(len(answer_R)) - np.searchsorted(answer_R, answer_R)
+    unranked_A = np.bincount(answer_R, rank_R < np.iinfo(np.int64).max) == 0
+    open_R = (unranked_A & (np.bincount(answer_R) > 1))[answer_R]
+    first, second = np.flatnonzero(open_R & (place_R == 0)), np.flatnonzero(open_R & (place_R == 1))
+    label_R = votes.label_R[kept]
+    if votes.taxonomy is not None or (label_R[first] < label_R[second]).mean() > MAX_IN_CLASS_ORDER:
+        return rank_R
+    cell_R, count = np.unique(votes.item_R[kept] * len(votes.class_names) + label_R, return_inverse=True, return_counts=True)[1:]
+    more = (count[cell_R[first]] - count[cell_R[second]]).astype(np.float64)
+    if more.sum() < MIN_ORDER_EVIDENCE * np.sqrt((more**2).sum()):
+        return rank_R
+    return np.where(open_R, place_R + 1, rank_R)
 
 
 def _shared_weights(weight_A: np.ndarray, item_A: np.ndarray, annotator_A: np.ndarray, annotators: int) -> np.ndarray:
