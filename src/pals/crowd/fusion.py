@@ -183,5 +183,6 @@ def _checked(scores: Sequence[np.ndarray], alone: Consensus) -> np.ndarray:
         if bad_N.any():
             raise InputError(f"Scores {number} hold NaN or infinity, first for item {int(bad_N.argmax())}.")
         score_NC = score_NC - score_NC.mean(axis=1, keepdims=True)
-        checked.append(score_NC / max(float(np.sqrt((score_NC**2).mean())), np.finfo(float).tiny))
+        scale = float(np.sqrt((score_NC**2).sum() / max(score_NC.size, 1)))
+        checked.append(score_NC / max(scale, np.finfo(float).tiny))
     return np.stack(checked) if checked else np.zeros((0, *shape))

@@ -129,7 +129,7 @@ def m_step(
     mass_R = posterior_NC[table.item_R, table.label_R]
     mass_A4 = np.stack(
         [np.bincount(table.answer_R, mass_R * (table.role_R == role), minlength=answers) for role in range(4)], 1
-    )
+    ).astype(np.float64, copy=False)  # bincount of nothing has whole numbers
     mass_A4[:, UNLISTED] = np.maximum(1 - mass_A4.sum(axis=1), 0)
     mass_A4 *= weight_A[:, None]
     overall_4 = (mass_A4.sum(axis=0) + 1e-6) / (mass_A4.sum() + 4e-6)
@@ -193,6 +193,8 @@ def log_likelihood(table: AnswerTable, model: AnnotatorModel) -> np.ndarray:
 
 def answer_log_likelihood(table: AnswerTable, model: AnnotatorModel, answers: np.ndarray) -> np.ndarray:
     """The same for each of some answers (M, consecutive), M x C."""
+    if not len(answers):
+        return np.zeros((0, table.num_classes))
     rows, part_MR = _first_rows(table, answers)
     log_MC = model.errors.log_left_out(table, answers, part_MR, table.label_R[rows])
     count = np.maximum(table.count_A4[answers, UNLISTED], 1)

@@ -71,7 +71,8 @@ def estimate_correlation(table: AnswerTable, fit: Fit, items: np.ndarray | None 
 
 
 def single_tops(table: AnswerTable) -> AnswerTable:
-    """The same answers, each with its first choice alone (of an unranked set, its first label)."""
+    """The answers that weigh anything, each with its first choice alone (of an unranked set, its first label)."""
+    table = table.of_answers(np.flatnonzero(table.weight_A > 0), np.arange(table.num_items), table.gold_N)
     rows = table.first_R
     label_A = np.zeros(len(table.item_A), dtype=np.int64)
     label_A[table.answer_R[rows][::-1]] = table.label_R[rows][::-1]
