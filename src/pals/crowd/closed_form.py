@@ -152,10 +152,10 @@ def solve(votes: Votes, features_ND: Tensor, *, strength: float = SKILL_STRENGTH
     if images.slope == 0:
         fusion = Fusion.of(replicates_alone(alone, strength), alone, np.exp(_shares(table)), None, images.gain)
         return Solution(fusion, _shares(table), np.zeros((width, table.num_classes)), np.log(table.class_share_C), spectrum)
+    target_NC = branches.even(consensus.posterior_NC)
+    weight_DC, bias_C = fitted.ridge.regression(target_NC, images.penalty)  # before replicates set other weights
     fits = [consensus, *(fitted(seed)[0] for seed in range(1, num_replicates(table)))]
     calibration = Calibration(np.array([images.slope]), np.log(table.class_share_C))
-    target_NC = branches.even(consensus.posterior_NC)
-    weight_DC, bias_C = fitted.ridge.regression(target_NC, images.penalty)
     assert images.score_NC is not None
     return Solution(
         fusion=Fusion.of(fits, alone, np.exp(images.log_NC), calibration, images.gain),
