@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from _crowd import many_people, simulated
+from _crowd import simulated
 from pals.crowd import fuse
 from pals.crowd.answer_forecast import forecast
-from pals.crowd.answers import with_rows
-from pals.crowd.dawid_skene.em import dawid_skene
 from pals.crowd.next_answer import (
     ENOUGH,
     EXPERT,
     ONE_MORE,
-    Person,
-    Source,
+    Answerer,
     Standing,
     as_sure_as,
     decide,
@@ -26,16 +25,15 @@ from pals.crowd.next_answer import (
     gain_per_answer,
     paid_for,
     standing_of,
-    typical_person,
+    typical_annotator,
 )
 
 
-def held(*belief: list[float], hard: float = 0.0) -> Standing:
-    belief_NC = np.array(belief)
-    return Standing(belief_NC, belief_NC, np.full(belief_NC.shape, hard))
+def held(*belief: list[float]) -> Standing:
+    return Standing(np.array(belief), np.array(belief))
 
 
-def right_for(share: float, classes: int = 2) -> Person:
+def right_for(share: float, classes: int = 2) -> np.ndarray:
     return expert(classes, share)
 
 
@@ -60,41 +58,28 @@ def test_two_answers_can_turn_what_one_cannot() -> None:
 
 def test_labels_turn_by_what_decides() -> None:
     """What is believed is less sure than what decides; an answer that does not turn the label adds nothing to it."""
-    standing = Standing(np.array([[0.9, 0.1]]), np.array([[0.6, 0.4]]), np.zeros((1, 2)))
+    standing = Standing(np.array([[0.9, 0.1]]), np.array([[0.6, 0.4]]))
     assert gain_of_one(standing, right_for(0.8)).tolist() == [0.0]
     assert standing.right_N.tolist() == [0.6]
-
-
-def test_an_answer_about_a_hard_item_is_worth_less() -> None:
-    person = Person(expert(2, 0.9).easy_CC, expert(2, 0.6).easy_CC)
-    easy, hard = (gain_of_one(held([0.55, 0.45], hard=share), person)[0] for share in (0.0, 1.0))
-    assert (easy, hard) == pytest.approx((0.9 - 0.55, 0.6 - 0.55))
 
 
 # ---- against slow loops
 
 
-def random_case(seed: int, classes: int) -> tuple[Standing, Person]:
+def random_case(seed: int, classes: int) -> tuple[Standing, np.ndarray]:
     rng = np.random.default_rng(seed)
     decides_NC, belief_NC = rng.dirichlet(np.full(classes, 0.5), size=(2, 4))
-    easy_CC, hard_CC = (rng.dirichlet(np.ones(classes), size=classes) + np.eye(classes) for _ in range(2))
-    hard_NC = rng.random((4, classes))
     order = np.argsort(np.argsort(-decides_NC, axis=1), axis=1)  # the same likeliest class
     belief_NC = np.take_along_axis(-np.sort(-belief_NC, axis=1), order, axis=1)
-    return Standing(decides_NC, belief_NC, hard_NC), Person(easy_CC / 2, hard_CC / 2)
+    return Standing(decides_NC, belief_NC), (rng.dirichlet(np.ones(classes), size=classes) + np.eye(classes)) / 2
 
 
-def slow_best(standing: Standing, person: Person, item: int, ahead: int, price: float) -> float:
+def slow_best(standing: Standing, chance_CC: np.ndarray, item: int, ahead: int, price: float) -> float:
     """Labels right less the price of the answers, of the best plan that begins with asking."""
     classes = standing.belief_NC.shape[1]
 
-    def chance(c: int, said: tuple[int, ...]) -> float:
-        easy, hard = (np.prod([table[c, a] for a in said]) for table in person)
-        share = standing.hard_NC[item, c]
-        return float((1 - share) * easy + share * hard)
-
     def value(said: tuple[int, ...], must_ask: bool) -> float:
-        seen = [chance(c, said) for c in range(classes)]
+        seen = [float(np.prod(chance_CC[c, list(said)])) for c in range(classes)]
         label = max(range(classes), key=lambda c: standing.decides_NC[item, c] * seen[c])
         stop = standing.belief_NC[item, label] * seen[label]
         if len(said) == ahead:
@@ -119,7 +104,7 @@ def test_the_best_plan_is_found(seed: int, ahead: int) -> None:
 
 def test_one_answer_is_weighed_over_all_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     standing, person = random_case(9, classes=7)
-    exact = [slow_best(standing, person, item, 1, 0.0) for item in range(4)]
+    exact = [max(slow_best(standing, person, item, 1, 0.0), 0.0) for item in range(4)]
     assert gain_of_one(standing, person).tolist() == pytest.approx(exact)
     monkeypatch.setattr("pals.crowd.next_answer.EXACT", 6)
     assert gain_of_one(standing, person).tolist() == pytest.approx(exact, abs=0.02)
@@ -136,41 +121,37 @@ def test_more_answers_ahead_never_promise_less(seed: int, classes: int) -> None:
 # ---- people
 
 
-def test_a_typical_person_is_the_mean_of_all() -> None:
-    votes, _ = many_people(200, 6, 4, seed=1)
-    found = dawid_skene(votes, hard_items=True)
-    person = typical_person(found.answers, found.annotators)
-    given_W = np.bincount(votes.annotator_R, minlength=found.answers.num_annotators)
-    assert person.easy_CC == pytest.approx(np.average(found.confusion_WCC, axis=0, weights=given_W))
-    assert person.easy_CC.sum(axis=1) == pytest.approx(1.0) and person.hard_CC.sum(axis=1) == pytest.approx(1.0)
-    third = typical_person(found.answers, found.annotators, np.eye(found.answers.num_annotators)[2])
-    assert third.easy_CC == pytest.approx(found.confusion_WCC[2])
+def test_a_typical_annotator_has_the_mean_skill_and_answers_that_share_mistakes_tell_less() -> None:
+    votes, _ = simulated(200, [0.9, 0.7, 0.6], classes=4)
+    fusion = fuse(votes, [])
+    consensus = replace(fusion.consensus, correlation=0.0)
+    chance_CC = typical_annotator(replace(fusion, consensus=consensus))
+    np.testing.assert_allclose(chance_CC, consensus.confusion_CC, atol=1e-9)
+    assert np.diag(chance_CC).mean() == pytest.approx(consensus.annotators.hit_A.mean())
+    shared_CC = typical_annotator(replace(fusion, consensus=replace(consensus, correlation=0.5)))
+    np.testing.assert_allclose(shared_CC.sum(axis=1), 1)
+    assert (np.diag(shared_CC) < np.diag(chance_CC)).all()
 
 
-def test_answers_come_as_often_as_is_said() -> None:
+def test_answers_come_as_often_as_is_expected() -> None:
     """Of a fit that has seen two of three answers, the share of third answers that contradict is the share that is expected."""
     votes, _ = simulated(1500, [0.75, 0.75, 0.75], classes=4, seed=3)
-    rows = np.flatnonzero(votes.annotator_R < 2)
-    fusion = fuse(with_rows(votes, rows), [], strength=30.0)
+    fusion = fuse(votes.take(np.flatnonzero(votes.annotator_R < 2)), [], strength=30.0)
     standing = standing_of(fusion)
-    person = typical_person(fusion.consensus.answers, fusion.consensus.annotators)
-    says_NA = (standing.belief_NC[:, :, None] * person.chance_NCA(standing.hard_NC)).sum(axis=1)
+    expected_NC = standing.belief_NC @ typical_annotator(fusion)
     third = votes.label_R[votes.annotator_R == 2]
-    expected = 1 - says_NA[np.arange(len(third)), standing.label_N].mean()
-    assert (third != standing.label_N).mean() == pytest.approx(expected, abs=0.05)
+    expected = 1 - expected_NC[np.arange(len(third)), standing.label_N].mean()
+    assert (third != standing.label_N).mean() == pytest.approx(expected, abs=0.06)
 
 
 # ---- decisions
 
 
 def test_enough_one_more_or_an_expert() -> None:
-    """A tie that a person can break, one that only an expert can, and an item that is settled."""
-    standing = Standing(
-        *np.array([[[0.55, 0.45], [0.55, 0.45], [0.999, 0.001]]] * 2), np.array([[0.0] * 2, [1.0] * 2, [0.0] * 2])
-    )
-    person = Person(expert(2, 0.9).easy_CC, expert(2, 0.5).easy_CC)  # of hard items nobody knows anything
-    crowd, knows = Source.anybody(person, 3), Source.anybody(expert(2, 0.98), 3, cost=5.0)
-    sources = [crowd, Source(knows.name, 5.0, knows.people, knows.who_N, knows.left_N, expert=True)]
+    """Ties that an annotator can break and an item that is settled; of the second item no annotator is left to be asked."""
+    standing = held([0.55, 0.45], [0.55, 0.45], [0.999, 0.001])
+    crowd = Answerer("", 1.0, (right_for(0.9),), np.array([0, -1, 0]), np.full(3, 9))
+    sources = [crowd, replace(Answerer.anybody(right_for(0.98), 3, cost=5.0), expert=True)]
     found = decide(standing, sources, worth=0.01)
     assert found.kind_N.tolist() == [ONE_MORE, EXPERT, ENOUGH]
     assert found.gain_N[1] == pytest.approx(0.98 - 0.55) and found.rate_N[1] == pytest.approx(0.43 / 5)
@@ -179,7 +160,7 @@ def test_enough_one_more_or_an_expert() -> None:
 
 def test_nobody_is_asked_who_is_not_there() -> None:
     standing = held([0.55, 0.45], [0.9, 0.1], [0.9, 0.1])
-    source = Source("ana", 1.0, (right_for(0.8),), np.array([-1, 0, 0]), np.array([1, 1, 3]))
+    source = Answerer("ana", 1.0, (right_for(0.8),), np.array([-1, 0, 0]), np.array([1, 1, 3]))
     found = decide(standing, [source], worth=0.01)
     assert found.kind_N.tolist() == [ENOUGH, ENOUGH, ONE_MORE]  # a single answer cannot turn the second item
 
@@ -200,7 +181,7 @@ def test_as_sure_as_the_estimate() -> None:
 def test_a_forecast_is_what_was_expected() -> None:
     """A thousand items at 0.6 to 0.4: each of the first answers adds 0.2 labels right, a second one nothing more."""
     standing = held(*[[0.6, 0.4]] * 1000)
-    once = Source("", 1.0, (right_for(0.8),), np.zeros(1000, dtype=int), np.ones(1000, dtype=int))
+    once = Answerer("", 1.0, (right_for(0.8),), np.zeros(1000, dtype=int), np.ones(1000, dtype=int))
     found = forecast(standing, [once], 500)
     assert found.answers_K[[0, -1]].tolist() == [0, 500] and found.cost_K[-1] == 500
     assert found.right_K[[0, -1]].tolist() == pytest.approx([0.6, 0.7], abs=0.01)
@@ -217,8 +198,8 @@ def test_money_is_spent_in_turn_on_what_it_pays_for(cost: list[float], money: fl
 
 def test_a_budget_is_kept_and_an_expert_has_the_last_word() -> None:
     standing = held(*[[0.5, 0.5]] * 40)
-    knows = Source("expert", 3.0, (expert(2, 1.0),), np.zeros(40, dtype=int), np.full(40, 9), expert=True)
-    found = forecast(standing, [Source.anybody(right_for(0.55), 40), knows], 1000)
+    knows = Answerer("expert", 3.0, (expert(2, 1.0),), np.zeros(40, dtype=int), np.full(40, 9), expert=True)
+    found = forecast(standing, [Answerer.anybody(right_for(0.55), 40), knows], 1000)
     assert found.answers_K[-1] == 40 and found.cost_K[-1] == 120 and found.right_K[-1] == pytest.approx(1.0)
     assert forecast(standing, [knows], 10).cost_K[-1] == 9  # a fourth would cost too much
     assert forecast(standing, [knows], 2).answers_K.tolist() == [0]

@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 from _pictures import picture
-from _sweeps import few_sweeps as few_sweeps
 from _toy import Answer
 from pals.pipeline import fit
 
