@@ -127,7 +127,7 @@ def test_of_a_large_crowd_those_who_answered_most_are_compared(monkeypatch: pyte
     rows: list[Row] = [(item, person, item % 2) for person, items in enumerate((15, 30, 12, 25)) for item in range(items)]
     every = {(pair.one, pair.other): pair.items for pair in agreement(votes_of(rows, 30, 2), rounds=2).pairs}
     assert every == {(1, 3): 25, (0, 1): 15, (0, 3): 15, (0, 2): 12, (1, 2): 12, (2, 3): 12}
-    monkeypatch.setattr("pals.crowd.agreement.MEETINGS", 25 + 2 * 15)
+    monkeypatch.setattr("pals.crowd.agreement.MAX_MEETINGS", 25 + 2 * 15)
     some = {(pair.one, pair.other): pair.items for pair in agreement(votes_of(rows, 30, 2), rounds=2).pairs}
     assert some == {(1, 3): 25, (0, 1): 15, (0, 3): 15}
 
@@ -185,7 +185,7 @@ def nothing(found: Agreement) -> bool:
 def test_groups_of_items_give_the_intervals_of_items(monkeypatch: pytest.MonkeyPatch) -> None:
     votes, _ = simulated(3000, (0.9, 0.8, 0.6), classes=4, seed=8)
     one = agreement(votes, rounds=400)
-    monkeypatch.setattr("pals.crowd.agreement.GROUPS", 250)
+    monkeypatch.setattr("pals.crowd.agreement.MAX_GROUPS", 250)
     monkeypatch.setattr("pals.crowd.agreement.BLOCK_VALUES", 20_000)  # in parts, too
     other = agreement(votes, rounds=400)
     for measure in ("alpha", "fleiss"):

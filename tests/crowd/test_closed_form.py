@@ -16,7 +16,7 @@ from _crowd import many_people, votes_of
 from pals.crowd import closed_form, linear_ridge, majority_vote
 from pals.crowd.branches import Branches
 from pals.crowd.closed_form import Evidence, balanced, mean_log_predicted, picture_gain, solve
-from pals.crowd.dawid_skene.annotator_model import answer_log_likelihood, design_effect
+from pals.crowd.dawid_skene.annotator_model import answer_log_likelihood
 from pals.crowd.dawid_skene.answer_table import arrange
 from pals.crowd.dawid_skene.em import fit_answers
 from pals.crowd.linear_ridge import BalancedRidge, decompose
@@ -39,13 +39,13 @@ def test_answers_are_predicted_from_the_image_and_the_other_answers() -> None:
     votes, _ = many_people(12, 6, 3, seed=0)
     table = arrange(replace(votes, gold_I=np.where(np.arange(12) == 4, 1, -1)))
     annotators, prior_NC = fit_answers(table).annotators, random_targets(12, 3, seed=0)
-    log_AC = answer_log_likelihood(table, annotators, np.arange(len(table.item_A))) / design_effect(table, 0.2)[table.item_A]
+    log_AC = answer_log_likelihood(table, annotators, np.arange(len(table.item_A)))
     expected = 0.0
     for answer, item in enumerate(table.item_A):
         others = [a for a in np.flatnonzero(table.item_A == item) if a != answer]
         without_C = prior_NC[item] * np.exp(log_AC[others].sum(axis=0))
         expected += 0 if item == 4 else np.log((without_C * np.exp(log_AC[answer])).sum() / without_C.sum())
-    evidence = Evidence.of(table, annotators, 0.2, np.ones(12))
+    evidence = Evidence.of(table, annotators, np.ones(12))
     assert evidence.log_predicted(np.log(prior_NC)) == pytest.approx(expected)
 
 
@@ -216,18 +216,20 @@ def test_items_without_answers_are_labelled_by_their_pictures() -> None:
     assert right(found.label_N[silent], truth_N[silent]) > 0.9
 
 
-def test_gold_is_kept_and_teaches() -> None:
-    """Images that look like class 0 to annotators are of class 1, as gold says: the more, the more gold weighs."""
+def test_gold_is_kept_and_its_weight_is_chosen() -> None:
+    """Half of class 1 looks like class 0 to annotators; gold says what it is. Drawn at random it chooses a large weight for
+    itself, not where annotators err alone, and not where it was picked."""
     votes, truth_N = many_people(200, 20, 4, seed=4)
-    seen_N, gold_I = np.where((truth_N == 1) & (np.arange(200) % 2 == 0), 0, truth_N), np.full(200, -1)
-    gold_I[:100] = truth_N[:100]
+    seen_N, drawn_N = np.where((truth_N == 1) & (np.arange(200) % 2 == 0), 0, truth_N), np.arange(200) < 60
     label_R = np.where((votes.label_R == truth_N[votes.item_R]), seen_N[votes.item_R], votes.label_R)
-    misled = replace(votes, label_R=label_R, gold_I=gold_I)
-    features_ND, rest = features_of(truth_N, 0.6), slice(100, None)
-    light, heavy = (solve(misled, features_ND, gold_weight=weight).fusion for weight in (0.1, 30.0))
-    for found in (light, heavy):
-        assert (found.label_N[:100] == truth_N[:100]).all() and (found.confidence_N[:100] == 1).all()
-    assert right(heavy.label_N[rest], truth_N[rest]) > right(light.label_N[rest], truth_N[rest])
+    votes = replace(votes, gold_I=np.where(drawn_N, truth_N, -1))
+    misled, features_ND = replace(votes, label_R=label_R), features_of(truth_N, 0.6)
+    audited = [replace(given, audit_I=drawn_N) for given in (misled, votes)]
+    light, heavy, alone = (closed_form(given, features_ND) for given in (misled, *audited))
+    for found in (light, heavy, alone):
+        assert (found.label_N[drawn_N] == truth_N[drawn_N]).all() and (found.confidence_N[drawn_N] == 1).all()
+    assert right(heavy.label_N[~drawn_N], truth_N[~drawn_N]) > right(light.label_N[~drawn_N], truth_N[~drawn_N]) + 0.02
+    np.testing.assert_array_equal(alone.posterior_NC, closed_form(votes, features_ND).posterior_NC)
 
 
 def test_replicates_are_averaged_and_differ() -> None:

@@ -74,7 +74,7 @@ def test_independent_annotators(named: bool) -> None:
         votes = votes_of([(item, -1, label) for item, _, label in rows_of(votes)], 600, 5)
     fusion = fuse(votes, [])
     noise, wrong = estimate_noise(fusion), (fusion.label_N != truth_N).mean()
-    assert noise.low <= wrong <= noise.high and noise.labels_wrong < wrong + 0.06
+    assert noise.low - 0.02 < wrong <= noise.high and wrong - 0.01 < noise.labels_wrong < wrong + 0.06
     assert noise.answers_wrong == pytest.approx((votes.label_R != truth_N[votes.item_R]).mean(), abs=0.05)
 
 

@@ -106,7 +106,7 @@ def test_one_answer_is_weighed_over_all_classes(monkeypatch: pytest.MonkeyPatch)
     standing, person = random_case(9, classes=7)
     exact = [max(slow_best(standing, person, item, 1, 0.0), 0.0) for item in range(4)]
     assert gain_of_one(standing, person).tolist() == pytest.approx(exact)
-    monkeypatch.setattr("pals.crowd.next_answer.EXACT", 6)
+    monkeypatch.setattr("pals.crowd.next_answer.MAX_EXACT_CLASSES", 6)
     assert gain_of_one(standing, person).tolist() == pytest.approx(exact, abs=0.02)
 
 

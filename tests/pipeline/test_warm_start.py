@@ -13,7 +13,6 @@ from _crowd import many_people
 from _slow import rest_slow
 from pals import fit
 from pals.crowd import dawid_skene
-from pals.crowd.answers import with_rows
 from pals.crowd.dawid_skene import em, sparse_em
 from pals.pipeline import update
 from pals.pipeline.stages import load as loading
@@ -24,7 +23,7 @@ from pals.readers import Votes
 def grown() -> tuple[Votes, np.ndarray]:
     """Votes on 600 items, and what was found from all but the last hundred answers."""
     votes, _ = many_people(600, 25, 5, seed=4)
-    before = with_rows(votes, np.arange(len(votes.item_R) - 100))
+    before = votes.take(np.arange(len(votes.item_R) - 100))
     start_NC = dawid_skene(before).posterior_NC.copy()
     start_NC[np.bincount(before.item_R, minlength=600) == 0] = 0.0  # new items
     return votes, start_NC

@@ -13,7 +13,6 @@ import pytest
 
 from _crowd import rows_of, votes_of
 from _refused import refused
-from pals.crowd.answers import subset, with_rows
 from pals.pipeline.stages.read_answers import answered_first, fingerprint
 from pals.pipeline.tables.result_tables import csv_text
 from pals.readers import Votes, read_votes
@@ -145,9 +144,8 @@ def test_times_stay_with_their_rows_or_are_none(votes: Votes) -> None:
         return np.nan_to_num(part.time_R - NOON, nan=-1).round(6).tolist()
 
     assert seconds(votes.take(np.array([4, 2, 0]))) == [9.000001, -1, 0]
-    assert seconds(with_rows(votes, np.array([1, 3]))) == [1.25, 7]
+    assert seconds(votes.take(np.array([1, 3]))) == [1.25, 7]
     assert seconds(votes.match(["i3", "new"])[0]) == [7, 9.000001]
-    assert seconds(subset(votes, np.array([3, 2]))) == [7, 9.000001]
     assert seconds(votes.trusting(["w1"])) == [0, 7, 9.000001] and seconds(answered_first(votes)) == seconds(votes)
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from _crowd import rows_of, votes_of
 from _refused import refused
-from pals.crowd.answers import subset
 from pals.pipeline.stages.read_answers import answered_first, fingerprint
 from pals.readers import Votes
 
@@ -36,10 +35,6 @@ def test_marks_stay_with_their_rows_or_are_refused(votes: Votes) -> None:
     trusting = votes.trusting(["w1"])
     assert trusting.gold_I.tolist() == [-1, 0, -1, -1]  # not of item 0, where w1 is unsure
     assert trusting.sure_R.tolist() == [True, False, False, True] and len(trusting.unknown_item_U) == 3
-    part = subset(votes, np.array([3, 2]))
-    assert part.items == ("i3", "i2") and part.annotators == ("w0", "w1", "w2")  # w1 only does not know
-    assert rows_of(part) == [(0, 2, 1), (0, 0, 1)] and part.sure_R.tolist() == [False, True]
-    assert unknown_of(part) == [("i2", "w1"), ("i3", None)]
     assert unknown_of(answered_first(votes)) == unknown_of(votes)
     assert fingerprint(votes) != fingerprint(votes.take(np.arange(5)[::-1]))
     rows = rows_of(votes)

@@ -1,9 +1,8 @@
-"""How far people agree, beyond chance: Krippendorff's alpha, Fleiss' kappa, and Cohen's kappa for two people.
+"""How far annotators agree, beyond chance: Krippendorff's alpha, Fleiss' kappa, and Cohen's kappa for two annotators.
 
 All of them compare answers with one another and know no truth. An answer that names several labels takes no side, and is left
-out; of several answers by one person to one item the last one counts. Intervals are of the bootstrap over items: all that they
-need is a table of items by classes, or of two people's answers, so no answer is looked at twice.
-"""
+out; of several answers by one annotator to one item the last one counts. Intervals are of the bootstrap over items: all that
+they need is a table of items by classes, or of two annotators' answers, so no answer is read twice."""
 
 from __future__ import annotations
 
@@ -19,16 +18,16 @@ from pals.crowd.answers import ratio
 from pals.readers import Votes
 from pals.util.errors import InputError
 
-ROUNDS = 1000
+BOOTSTRAP_SAMPLES = 1000
 """Bootstrap samples."""
 CONFIDENCE = 0.95
-COMMON = 10
-"""Items that two people must have in common to be compared."""
-PAIRS = 1000
-"""Pairs of people that are listed, those with most items in common first."""
-MEETINGS = 20_000_000
-"""Times that two people meet at an item that are looked at; where there are more, those of the people who answered most."""
-GROUPS = 10_000
+MIN_COMMON_ITEMS = 10
+"""Items that two annotators must have in common to be compared."""
+MAX_PAIRS = 1000
+"""Pairs of annotators that are listed, those with most items in common first."""
+MAX_MEETINGS = 20_000_000
+"""Times that two annotators meet at an item that are used; where there are more, those of the annotators who answered most."""
+MAX_GROUPS = 10_000
 """Items, or groups of them where there are more, that bootstrap samples are drawn from."""
 BLOCK_VALUES = 4_000_000
 """Numbers in one table of bootstrap weights; of many items several are made."""
@@ -37,7 +36,7 @@ BLOCK_VALUES = 4_000_000
 @dataclass(frozen=True)
 class Measured:
     """A measure of agreement: 1 where all agree, 0 where they do as often as by chance. NaN where it is not defined, such as
-    where everybody gives the same label throughout."""
+    where all give the same label throughout."""
 
     value: float
     low: float
@@ -46,7 +45,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two people who answered for the same items, by their numbers in the votes."""
+    """Two annotators who answered for the same items, by their numbers in the votes."""
 
     one: int
     other: int
@@ -57,7 +56,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of a whole crowd. Items with fewer than two answers say nothing about it."""
+    """Of a whole crowd. Items with fewer than two answers do not count."""
 
     items: int  # with two answers or more
     answers: int  # to these
@@ -69,8 +68,8 @@ class Agreement:
     pairs: tuple[Pair, ...]
 
 
-def agreement(votes: Votes, *, rounds: int = ROUNDS, seed: int = 0) -> Agreement:
-    """How far the people agree. Linear in the answers; the comparison of pairs in the pairs of answers to the same item."""
+def agreement(votes: Votes, *, rounds: int = BOOTSTRAP_SAMPLES, seed: int = 0) -> Agreement:
+    """How far the annotators agree. Linear in the answers; the comparison of pairs in the pairs of answers to the same item."""
     if rounds < 2:
         raise InputError(f"rounds is {rounds}; an interval takes at least two bootstrap samples.")
     rng = np.random.default_rng(seed)
@@ -89,13 +88,13 @@ def agreement(votes: Votes, *, rounds: int = ROUNDS, seed: int = 0) -> Agreement
 
 
 def krippendorff_alpha(count_NC: np.ndarray) -> float:
-    """Nominal alpha from how many people gave each label to each item. Any number of answers to an item."""
+    """Nominal alpha from how many annotators gave each label to each item. Any number of answers to an item."""
     return float(_alpha(_terms(count_NC.astype(np.float64)).sum(axis=0)))
 
 
 def fleiss_kappa(count_NC: np.ndarray) -> float:
-    """Fleiss' kappa from how many people gave each label to each item. Where their number differs between items, the agreement
-    is the mean over items and chance follows the shares of all answers."""
+    """Fleiss' kappa from how many annotators gave each label to each item. Where their number differs between items, the
+    agreement is the mean over items and chance follows the shares of all answers."""
     return float(_fleiss(_terms(count_NC.astype(np.float64)).sum(axis=0)))
 
 
@@ -105,8 +104,8 @@ def fleiss_kappa_of_classes(count_NC: np.ndarray) -> np.ndarray:
 
 
 def cohen_kappa(count_RX: np.ndarray, one_X: np.ndarray, other_X: np.ndarray) -> np.ndarray:
-    """Cohen's kappa, R of them, from how often one person said the first label of a pair of labels (X) where the other said the
-    second. Pairs that never occurred may be left out: in a table of all labels they are nearly all."""
+    """Cohen's kappa, R of them, from how often one annotator gave the first label of a pair of labels (X) where the other gave
+    the second. Pairs that never occurred may be left out: in a table of all labels they are nearly all."""
     total_R = count_RX.sum(axis=1)
     agree_R = ratio(count_RX[:, one_X == other_X].sum(axis=1), total_R)
     labels = int(max(one_X.max(), other_X.max())) + 1
@@ -124,14 +123,14 @@ def _sums(count_RX: np.ndarray, label_X: np.ndarray, labels: int) -> np.ndarray:
 
 
 def single_answers(votes: Votes) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Item, person and label of each answer that counts, and how many name several labels."""
+    """Item, annotator and label of each answer that counts, and how many name several labels."""
     first_A, size_A = np.unique(votes.answer_R, return_index=True, return_counts=True)[1:]
     row_A = np.sort(first_A[size_A == 1])  # in the order of the votes
     item_A, annotator_A, label_A = votes.item_R[row_A], votes.annotator_R[row_A], votes.label_R[row_A]
     known = annotator_A >= 0
     who_A = np.where(
         known, item_A * len(votes.annotators) + annotator_A, -1 - np.arange(len(row_A))
-    )  # nobody's are all different
+    )  # unnamed answers are all different
     last = len(who_A) - 1 - np.unique(who_A[::-1], return_index=True)[1]
     return item_A[last], annotator_A[last], label_A[last], int((size_A > 1).sum())
 
@@ -198,7 +197,7 @@ def _grouped(count_NC: csr_matrix, rng: np.random.Generator) -> np.ndarray:
     """The terms of all measures, G x T: of each item, or of groups of items at random where they are many. Sums of groups vary
     among each other as those of items do, so that drawing groups gives the same intervals."""
     items, classes = count_NC.shape
-    groups = min(items, GROUPS)
+    groups = min(items, MAX_GROUPS)
     order = np.arange(items) if items == groups else rng.permutation(items)
     bound_G = np.linspace(0, items, groups + 1).astype(np.int64)
     at_once = max(1, BLOCK_VALUES * groups // max(items * 6 * classes, 1))
@@ -254,7 +253,7 @@ def _pairs(
 
 
 def _table(label_NW: csc_matrix, one: int, other: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How often two people gave which pair of labels to the same item, and the pairs; those alone that occurred."""
+    """How often two annotators gave which pair of labels to the same item, and the pairs; those alone that occurred."""
     first, second = label_NW[:, [one]], label_NW[:, [other]]
     _, row_M, column_M = np.intersect1d(first.indices, second.indices, assume_unique=True, return_indices=True)
     seen_C, code_X = np.unique(np.concatenate([first.data[row_M], second.data[column_M]]), return_inverse=True)
@@ -264,25 +263,25 @@ def _table(label_NW: csc_matrix, one: int, other: int) -> tuple[np.ndarray, np.n
 
 
 def _met(label_NW: csc_matrix) -> list[tuple[int, int]]:
-    """The pairs of people with enough items in common, those with most first."""
+    """The pairs of annotators with enough items in common, those with most first."""
     people = _busiest(label_NW)
     gave_NW = label_NW[:, people].astype(bool).astype(np.float64)
     common = (gave_NW.T @ gave_NW).tocoo()
-    keep = (common.row < common.col) & (common.data >= COMMON)
+    keep = (common.row < common.col) & (common.data >= MIN_COMMON_ITEMS)
     row, column, data = people[common.row[keep]], people[common.col[keep]], common.data[keep]
-    order = np.lexsort((column, row, -data))[:PAIRS]
+    order = np.lexsort((column, row, -data))[:MAX_PAIRS]
     return [(int(row[k]), int(column[k])) for k in order]
 
 
 def _busiest(label_NW: csc_matrix) -> np.ndarray:
-    """The people with enough answers to have so many items in common with anybody, in their order; of these as many as can be
+    """The annotators with enough answers to have enough items in common with others, in their order; of these as many as can be
     compared, those with most answers first."""
     answers_W = label_NW.getnnz(axis=0)
-    people = np.flatnonzero(answers_W >= COMMON)
+    people = np.flatnonzero(answers_W >= MIN_COMMON_ITEMS)
     people = people[np.argsort(-answers_W[people], kind="stable")]
     if not len(people):
         return people
     given_NP = label_NW[:, people]
-    met_A = pd.Series(given_NP.indices).groupby(given_NP.indices).cumcount().to_numpy()  # people before them at the same item
+    met_A = pd.Series(given_NP.indices).groupby(given_NP.indices).cumcount().to_numpy()  # those before them at the same item
     met_P = np.cumsum(met_A)[given_NP.indptr[1:] - 1]
-    return np.sort(people[: max(2, int(np.searchsorted(met_P, MEETINGS, side="right")))])
+    return np.sort(people[: max(2, int(np.searchsorted(met_P, MAX_MEETINGS, side="right")))])

@@ -1,9 +1,8 @@
-"""People who click without looking, as far as answers show it: the same answer again and again whatever the item, agreement
+"""Annotators who click without looking, as far as answers show it: the same answer again and again whatever the item, agreement
 with others that is no better than chance, or, where times are known, far less time than others take for worse answers.
 
-The first two are tests against what an honest person would do, each with one chance in a hundred (`FALSE_ALARMS`) that anybody
-at all is flagged in a crowd of honest people, however large. A flag is a reason to look, not a verdict.
-"""
+The first two are tests against what an honest annotator would do, each with one chance in a hundred (`FALSE_ALARMS`) that
+any annotator is flagged in a crowd of honest annotators, however large. A flag is a reason to check, not a verdict."""
 
 from __future__ import annotations
 
@@ -20,32 +19,33 @@ from pals.crowd.blocks import values_at
 from pals.readers import Votes
 
 FALSE_ALARMS = 0.01
-"""Chance that somebody in an honest crowd is flagged, for each of the two tests; by Bonferroni over all people."""
-FEWEST = 20
-"""Answers from which on a person is tested."""
+"""Chance that an annotator in an honest crowd is flagged, for each of the two tests; by Bonferroni over all annotators."""
+MIN_TESTED_ANSWERS = 20
+"""Answers from which on an annotator is tested."""
 EXCESS = 0.1
-"""Share of a person's answers that must repeat the one before beyond what the items explain: animals come in series, too."""
-SHARE = 0.5
+"""Share of an annotator's answers that must repeat the one before beyond what the items explain: animals come in series,
+too."""
+AGREEMENT_SHARE = 0.5
 """Of the agreement beyond chance that the whole crowd reaches: who surely reaches less, and perhaps none, is flagged."""
 CONFIDENCE = 0.99
 """With which agreement above chance counts as such."""
-DISAGREE = 0.1
-"""Agreement of a crowd below which nobody can be told from chance."""
-ROUNDS, LONGEST = 1000, 4000
-"""Permutations of a person's answers, and how many of these are looked at."""
+MIN_AGREEMENT = 0.1
+"""Agreement of a crowd below which no annotator can be distinguished from chance."""
+PERMUTATIONS, MAX_PERMUTED_ANSWERS = 1000, 4000
+"""Permutations of an annotator's answers, and how many of these are used."""
 FAST = 0.25
 """Of the seconds that others take for an answer: who takes less is fast."""
 WORSE = 0.85
 """Of the agreement beyond chance that the whole crowd reaches: who is fast and surely reaches less is flagged."""
 PAUSE = 300.0
-"""Seconds for one answer beyond which a person did something else meanwhile."""
-FEWEST_OTHERS = 2
-"""Other people whose time is known, for anybody to be faster than they are."""
+"""Seconds for one answer beyond which an annotator did something else meanwhile."""
+MIN_OTHERS = 2
+"""Other annotators whose time is known, for an annotator to be faster than they are."""
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """How often people (W) gave the same answer as the one before, by their times or in the order of the votes."""
+    """How often annotators (W) gave the same answer as the one before, by their times or in the order of the votes."""
 
     steps_W: np.ndarray  # answers that have one before
     same_W: np.ndarray  # share that repeat it
@@ -55,28 +55,28 @@ class Repeats:
 
 @dataclass(frozen=True)
 class AmongOthers:
-    """How far people (W) agree with all others who answered for the same items; the result is not asked."""
+    """How far annotators (W) agree with all others who answered for the same items; the result is not asked."""
 
     answers_W: np.ndarray  # to items that others answered for
     agree_W: np.ndarray
     chance_W: np.ndarray
-    crowd: float  # agreement beyond chance of everybody together
-    most_W: np.ndarray  # upper confidence limit of a person's agreement beyond chance; NaN for fewer than `FEWEST` answers
+    crowd: float  # agreement beyond chance of all together
+    most_W: np.ndarray  # upper confidence limit of agreement beyond chance; NaN for fewer than `MIN_TESTED_ANSWERS` answers
     flagged_W: np.ndarray
 
     def below(self, share: float) -> np.ndarray:
-        """Who surely reaches less than this share of the crowd's agreement, W bools. Nobody where nobody agrees."""
-        below_W: np.ndarray = (self.most_W < share * self.crowd) & (self.crowd > DISAGREE)
+        """Who surely reaches less than this share of the crowd's agreement, W bools. None where the crowd does not agree."""
+        below_W: np.ndarray = (self.most_W < share * self.crowd) & (self.crowd > MIN_AGREEMENT)
         return below_W
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long people (W) take for an answer, as is known or follows from the times at which they gave them."""
+    """How long annotators (W) take for an answer, as is known or follows from the times at which they gave them."""
 
     answers_W: np.ndarray  # for which it is known, pauses left out
     seconds_W: np.ndarray  # the median; NaN where it is not known for any
-    others_W: np.ndarray  # the median of other people's, of `FEWEST` answers or more each; NaN for whom there is none
+    others_W: np.ndarray  # median of the other annotators with `MIN_TESTED_ANSWERS` answers or more; NaN if there are none
 
     @property
     def fast_W(self) -> np.ndarray:
@@ -85,9 +85,10 @@ class Pace:
 
 
 def repeated_answers(votes: Votes, label_N: np.ndarray, *, false_alarms: float = FALSE_ALARMS, seed: int = 0) -> Repeats:
-    """Whether people repeat themselves more than the items do. `label_N` is the result: if answers depend on the item alone,
-    those to items of one result may change places, and that is what a permutation test does. Where the results themselves come
-    in series, as in a file in the order of the classes, their errors do, too: so much more a person must repeat."""
+    """Whether annotators repeat themselves more than the items do. `label_N` is the result: if answers depend on the item
+    alone, those to items of one result may change places, and that is what a permutation test does. Where the results
+    themselves come in series, as in a file in the order of the classes, their errors do, too: so much more an annotator must
+    repeat."""
     item_T, annotator_T, label_T = _in_order(votes)
     people, labels = len(votes.annotators), len(votes.class_names)
     steps = np.flatnonzero(annotator_T[1:] == annotator_T[:-1])
@@ -96,22 +97,22 @@ def repeated_answers(votes: Votes, label_N: np.ndarray, *, false_alarms: float =
     same_W = np.bincount(who_S, label_T[steps] == label_T[steps + 1], minlength=people)
     kind_T = annotator_T * labels + label_N[item_T]
     expected_W = np.bincount(who_S, _chance_of_repeat(kind_T, label_T, steps, labels), minlength=people)
-    tested_W = steps_W + 1 >= FEWEST
+    tested_W = steps_W + 1 >= MIN_TESTED_ANSWERS
     level = false_alarms / max(int(tested_W.sum()), 1)
     flagged_W = np.zeros(people, dtype=bool)
     rng = np.random.default_rng(seed)
     begin_W = np.searchsorted(annotator_T, np.arange(people + 1))
     enough_W = EXCESS * steps_W + _series(kind_T, steps, annotator_T, people)
     for person in np.flatnonzero(tested_W & (same_W - expected_W >= enough_W)).tolist():
-        own = slice(begin_W[person], min(begin_W[person + 1], begin_W[person] + LONGEST))
+        own = slice(begin_W[person], min(begin_W[person + 1], begin_W[person] + MAX_PERMUTED_ANSWERS))
         flagged_W[person] = _permutation_p(label_T[own], kind_T[own], rng) <= level
     return Repeats(steps_W, ratio(same_W, steps_W), ratio(expected_W, steps_W), flagged_W)
 
 
 def among_others(votes: Votes, *, false_alarms: float = FALSE_ALARMS) -> AmongOthers:
-    """Whether people agree with others beyond chance. Confidence limits (Clopper and Pearson) decide: the lower one must not be
-    above chance, the upper one below half of what the crowd reaches. So few answers flag nobody, and in a hard task, where all
-    agree little, more of them are needed. False alarms are counted among those who reach at least that half."""
+    """Whether annotators agree with others beyond chance. Confidence limits (Clopper and Pearson) decide: the lower one must
+    not be above chance, the upper one below half of what the crowd reaches. So few answers flag no annotator, and in a hard
+    task, where all agree little, more of them are needed. False alarms are counted among those who reach at least that half."""
     item_A, annotator_A, label_A, _ = single_answers(votes)
     people, classes = len(votes.annotators), len(votes.class_names)
     count_NC = csr_matrix((np.ones(len(item_A)), (item_A, label_A)), shape=(len(votes.items), classes))
@@ -129,19 +130,19 @@ def among_others(votes: Votes, *, false_alarms: float = FALSE_ALARMS) -> AmongOt
     agree_W, chance_W = ratio(match_W, answers_W), ratio((own_WC * said_WC).sum(axis=1), answers_W**2)
     left_W = answers_W * (1 - chance_W)
     crowd = float(ratio(np.nansum(match_W - answers_W * chance_W), np.nansum(left_W)))
-    tested_W = answers_W >= FEWEST
+    tested_W = answers_W >= MIN_TESTED_ANSWERS
     level = false_alarms / max(int(tested_W.sum()), 1)
     low_W, _ = confidence_limits(match_W, answers_W, 1 - CONFIDENCE)
     _, high_W = confidence_limits(match_W, answers_W, level)
     most_W = np.where(tested_W, ratio(high_W - chance_W, 1 - chance_W), np.nan)
     found = AmongOthers(answers_W, agree_W, chance_W, crowd, most_W, np.zeros(people, dtype=bool))
-    return replace(found, flagged_W=found.below(SHARE) & (low_W <= chance_W))
+    return replace(found, flagged_W=found.below(AGREEMENT_SHARE) & (low_W <= chance_W))
 
 
 def pace(votes: Votes) -> Pace:
-    """How long people take for an answer: the seconds that it took, or where these are not known, the time since their answer
-    before. Answers that were handed in together, or in the same tick of a clock, share that time evenly. Pauses, of more than
-    five minutes for an answer, are left out."""
+    """How long annotators take for an answer: the seconds that it took, or where these are not known, the time since their
+    answer before. Answers that were handed in together, or in the same tick of a clock, share that time evenly. Pauses, of more
+    than five minutes for an answer, are left out."""
     _, first_A, answer_R = np.unique(votes.answer_R, return_index=True, return_inverse=True)
     annotator_A, people = votes.annotator_R[first_A], len(votes.annotators)
     time_A, seconds_A = (np.full(len(first_A), -np.inf) for _ in range(2))
@@ -151,14 +152,14 @@ def pace(votes: Votes) -> Pace:
     kept = np.flatnonzero((annotator_A >= 0) & (seconds_A <= PAUSE))
     answers_W = np.bincount(annotator_A[kept], minlength=people)
     seconds_W = pd.Series(seconds_A[kept]).groupby(annotator_A[kept]).median().reindex(range(people)).to_numpy(dtype=np.float64)
-    return Pace(answers_W, seconds_W, _medians_of_others(np.where(answers_W >= FEWEST, seconds_W, np.nan)))
+    return Pace(answers_W, seconds_W, _medians_of_others(np.where(answers_W >= MIN_TESTED_ANSWERS, seconds_W, np.nan)))
 
 
 def _since_the_one_before(annotator_A: np.ndarray, time_A: np.ndarray) -> np.ndarray:
-    """The seconds since the person's answer before, by the times of answers (-inf: not known); NaN for a first one. Those of
+    """The seconds since the annotator's answer before, by the times of answers (-inf: not known); NaN for a first one. Those of
     one time share it evenly."""
     frame = pd.DataFrame({"worker": annotator_A, "time": time_A})[np.isfinite(time_A) & (annotator_A >= 0)]
-    together = frame.groupby(["worker", "time"])  # sorted by person, then by time
+    together = frame.groupby(["worker", "time"])  # sorted by annotator, then by time
     size_B = together.size()
     who_B, time_B = (size_B.index.get_level_values(name).to_numpy() for name in ("worker", "time"))
     follows_B = np.append(False, who_B[1:] == who_B[:-1])[: len(size_B)]
@@ -178,18 +179,18 @@ def confidence_limits(success: np.ndarray, trials: np.ndarray, level: float) -> 
 
 
 def _medians_of_others(value_W: np.ndarray) -> np.ndarray:
-    """The median of all others' values, for everybody who has one (not NaN) beside at least `FEWEST_OTHERS`; else NaN."""
+    """The median of all others' values, for every annotator who has one (not NaN) beside at least `MIN_OTHERS`; else NaN."""
     order = np.argsort(value_W)[: np.count_nonzero(~np.isnan(value_W))]
     median_W, rest = np.full(len(value_W), np.nan), len(order) - 1
-    if rest >= FEWEST_OTHERS:
+    if rest >= MIN_OTHERS:
         middle_2 = np.array([(rest - 1) // 2, rest // 2])  # places of the others' median among them
         median_W[order] = value_W[order][middle_2 + (middle_2 >= np.arange(len(order))[:, None])].mean(axis=1)
     return median_W
 
 
 def _in_order(votes: Votes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Item, person and label of the answers that name a person and one label: person by person, in the order of their times
-    where all are known, else in the order of the votes."""
+    """Item, annotator and label of the answers that name an annotator and one label: annotator by annotator, in the order of
+    their times where all are known, else in the order of the votes."""
     first_A, size_A = np.unique(votes.answer_R, return_index=True, return_counts=True)[1:]
     row_T = np.sort(first_A[size_A == 1])
     row_T = row_T[votes.annotator_R[row_T] >= 0]
@@ -200,8 +201,8 @@ def _in_order(votes: Votes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _chance_of_repeat(kind_T: np.ndarray, label_T: np.ndarray, steps: np.ndarray, labels: int) -> np.ndarray:
-    """For each step, how likely its two answers are the same if answers to items of a kind (a person's items with one result)
-    change places among each other."""
+    """For each step, how likely its two answers are the same if answers to items of a kind (an annotator's items with one
+    result) change places among each other."""
     size_K, kind_T = np.unique(kind_T, return_inverse=True, return_counts=True)[1:][::-1]
     count_KC = csr_matrix((np.ones(len(kind_T)), (kind_T, label_T)), shape=(len(size_K), labels))
     pair_P, place_S = np.unique(kind_T[steps] * len(size_K) + kind_T[steps + 1], return_inverse=True)
@@ -214,7 +215,7 @@ def _chance_of_repeat(kind_T: np.ndarray, label_T: np.ndarray, steps: np.ndarray
 
 
 def _series(kind_T: np.ndarray, steps: np.ndarray, annotator_T: np.ndarray, people: int) -> np.ndarray:
-    """By how many steps more than by chance the results of a person's items repeat, W."""
+    """By how many steps more than by chance the results of an annotator's items repeat, W."""
     same_W = np.bincount(annotator_T[steps], kind_T[steps] == kind_T[steps + 1], minlength=people)
     first_K, size_K = np.unique(kind_T, return_index=True, return_counts=True)[1:]
     pairs_W = np.bincount(annotator_T[first_K], size_K * (size_K - 1), minlength=people)
@@ -227,7 +228,7 @@ def _permutation_p(label_T: np.ndarray, kind_T: np.ndarray, rng: np.random.Gener
     """Chance of as many repeats if answers to items of a kind change places. Permutations give the mean, the spread and the
     skewness of a Pearson distribution of type III, whose tail reaches further than a count of permutations would."""
     kind_T = np.unique(kind_T, return_inverse=True)[1]
-    order_RT = np.argsort(kind_T + rng.random((ROUNDS, len(kind_T))), axis=1)
+    order_RT = np.argsort(kind_T + rng.random((PERMUTATIONS, len(kind_T))), axis=1)
     drawn_RT = np.empty_like(order_RT)
     drawn_RT[:, np.argsort(kind_T, kind="stable")] = label_T[order_RT]
     same_R = (drawn_RT[:, 1:] == drawn_RT[:, :-1]).sum(axis=1)

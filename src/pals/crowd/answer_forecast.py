@@ -1,4 +1,4 @@
-"""What further answers will come to: the asking is played forward, with answers drawn from what is known of the people."""
+"""What further answers will come to: asking is simulated, with answers drawn from what is known of the annotators."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 from pals.crowd.next_answer import ENOUGH, Answerer, Standing, decide, paid_for
 
-DRAWS = 5
-"""Times that the asking is played; the forecast is the mean."""
-ROUNDS = 20
-"""In which a budget is spent: whoever is asked in one round does not know of the answers of the others."""
+PLAYS = 5
+"""Simulations; the forecast is the mean."""
+BUDGET_STEPS = 20
+"""In which a budget is spent: an annotator who is asked in one round does not know of the answers of the others."""
 
 
 class Forecast(NamedTuple):
@@ -25,11 +25,11 @@ class Forecast(NamedTuple):
 
 
 def forecast(standing: Standing, sources: Sequence[Answerer], budget: float, seed: int = 0) -> Forecast:
-    """By the rule: always the answers that add most for their cost, until the budget is spent or nothing is left to gain. What
-    people say is drawn by what is believed of the items, and changes it by Bayes' rule."""
-    step = max(budget / ROUNDS, *(source.cost for source in sources), 0.0)
+    """By the rule: always the answers that add most for their cost, until the budget is spent or nothing is left to gain.
+    Answers are drawn from the posterior of the items, and change it by Bayes' rule."""
+    step = max(budget / BUDGET_STEPS, *(source.cost for source in sources), 0.0)
     rng = np.random.default_rng(seed)
-    curves = [_play(standing, sources, budget, step, rng) for _ in range(DRAWS)]
+    curves = [_play(standing, sources, budget, step, rng) for _ in range(PLAYS)]
     longest = max(len(curve) for curve in curves)
     filled = np.stack([np.pad(curve, ((0, longest - len(curve)), (0, 0)), mode="edge") for curve in curves])
     return Forecast(*filled.mean(axis=0).T)
@@ -65,7 +65,7 @@ def _play(standing: Standing, sources: Sequence[Answerer], budget: float, step: 
 
 
 def _ask(held: Standing, source: Answerer, rows: np.ndarray, rng: np.random.Generator) -> None:
-    """Draw answers about these items, and change what is held of them."""
+    """Draw answers about these items, and update their posterior."""
     for number, person in enumerate(source.people):
         asked = rows[source.who_N[rows] == number]
         before = held[asked]
@@ -76,7 +76,7 @@ def _ask(held: Standing, source: Answerer, rows: np.ndarray, rng: np.random.Gene
 
 
 def _drawn(share_MC: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """One class for each row, as probable as it says."""
+    """One class for each row, drawn with these probabilities."""
     total_MC = share_MC.cumsum(axis=1)
     drawn_M: np.ndarray = (total_MC < rng.random((len(share_MC), 1)) * total_MC[:, -1:]).sum(axis=1)
     return drawn_M.clip(max=share_MC.shape[1] - 1)

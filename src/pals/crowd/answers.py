@@ -1,8 +1,6 @@
-"""Shares of answers, counted, and parts of votes."""
+"""Shares of answers, counted."""
 
 from __future__ import annotations
-
-from dataclasses import fields, replace
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -10,33 +8,6 @@ from scipy.sparse import csr_matrix
 from pals.crowd.blocks import precision
 from pals.labels.cells import UNSURE_WEIGHT
 from pals.readers import Votes
-
-
-def subset(votes: Votes, chosen: np.ndarray) -> Votes:
-    """The votes about these items, in this order, and the people who gave them."""
-    place_I = np.full(len(votes.items), -1)
-    place_I[chosen] = np.arange(len(chosen))
-    rows = np.flatnonzero(place_I[votes.item_R] >= 0)
-    unknown = np.flatnonzero(place_I[votes.unknown_item_U] >= 0)
-    named = np.concatenate([votes.annotator_R[rows], votes.unknown_annotator_U[unknown], [-1]])
-    people, annotator = np.unique(named, return_inverse=True)
-    return replace(
-        votes.take(rows),
-        items=tuple(votes.items[item] for item in chosen),
-        annotators=tuple(votes.annotators[person] for person in people[1:]),
-        item_R=place_I[votes.item_R[rows]],
-        annotator_R=annotator[: len(rows)] - 1,
-        gold_I=votes.gold_I[chosen],
-        audit_I=votes.audit_I[chosen],
-        unknown_item_U=place_I[votes.unknown_item_U[unknown]],
-        unknown_annotator_U=annotator[len(rows) : -1] - 1,
-    )
-
-
-def with_rows(votes: Votes, rows: np.ndarray) -> Votes:
-    """The votes with these rows alone; items and people stay."""
-    columns = {column.name: getattr(votes, column.name)[rows] for column in fields(votes) if column.name.endswith("_R")}
-    return replace(votes, **columns | {"answer_R": np.unique(columns["answer_R"], return_inverse=True)[1]})
 
 
 def relative(weight_A: np.ndarray) -> np.ndarray:
@@ -57,14 +28,14 @@ def vote_shares(votes: Votes) -> np.ndarray:
 
 
 def sparse_shares(votes: Votes) -> csr_matrix:
-    """The same, only of the labels that somebody gave."""
+    """The same, only of the labels that an answer names."""
     size_A = np.bincount(votes.answer_R, minlength=1)
     return _shares(votes, _counted(votes) / size_A[votes.answer_R])
 
 
 def sparse_support(votes: Votes) -> csr_matrix:
     """N x C: weighted share of each item's answers that name a label, alone or with others: of "gull" and "gull|tern", all name
-    gull and half of them tern. An unsure label counts half. Only of the labels that somebody gave."""
+    gull and half of them tern. An unsure label counts half. Only of the labels that an answer names."""
     counted_R, size_A = _counted(votes), np.bincount(votes.answer_R, minlength=1)
     most_A = np.zeros(len(size_A))
     np.maximum.at(most_A, votes.answer_R, counted_R)

@@ -1,8 +1,8 @@
 """Classes of an item that no answer tells apart, with a taxonomy: all answers name a branch that the classes share.
 
 The regression on images must not learn from such an item which of the classes it is. Of a branch that most annotators leave
-undivided, the class that is ahead by a little would soon have all items, whatever the few say who name a class. So what an item
-teaches is evened out within each group of such classes, by the shares of the classes.
+undivided, the class that is ahead by a little would soon have all items, whatever the few answers say that name a class. So
+what an item teaches is evened out within each group of such classes, by the shares of the classes.
 
 Symbols: N items, C classes, X pairs of an item and such a class, G groups.
 """
@@ -37,7 +37,7 @@ class Branches:
 
     @classmethod
     def none(cls) -> Branches:
-        """No groups: without a taxonomy sets of labels tell more together than each alone."""
+        """No groups: without a taxonomy sets of labels show more together than each alone."""
         return cls(*(np.zeros(0, dtype=np.int64),) * 3, np.zeros(0))
 
     @classmethod

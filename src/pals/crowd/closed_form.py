@@ -53,7 +53,7 @@ from pals.vision.networks.small_networks import signed_root
 PENALTIES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 """Of the regression, as shares of the sum of squares of the features."""
 PENALTY_ROUNDS, WEIGHT_ROUNDS = 3, 4
-"""Rounds in which the penalty is chosen, and in which the items are weighed anew. Later the posterior holds what the images
+"""Rounds in which the penalty is chosen, and in which the items are weighed again. Later the posterior holds what the images
 taught before, and would ask for a smaller penalty."""
 MAX_SLOPE = 40.0
 """Largest factor between scores and logits."""

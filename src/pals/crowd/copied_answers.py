@@ -1,10 +1,9 @@
-"""People who say the same of everything: did they answer by themselves?
+"""Annotators who give the same answers to all items: did they answer by themselves?
 
-Everything else here takes people for independent given the class. If one copied from another, or one person has two names,
-all of them agree and nothing seems wrong. Who answers alone errs now and then, and not always as others do: of people each of
-whom is wrong about one answer in a hundred, beyond what chance makes right, the probability that none of them ever differs
-shrinks with every answer. Where it is next to none, they are better than that, or they are not several.
-"""
+Everything else here takes annotators for independent given the class. If one copied from another, or one annotator has two
+names, all of them agree and nothing seems wrong. Who answers alone errs now and then, and not always as others do: of
+annotators each of whom is wrong about one answer in a hundred, beyond what chance makes right, the probability that none of
+them ever differs shrinks with every answer. Where it is next to none, they are better than that, or they are not several."""
 
 from __future__ import annotations
 
@@ -19,25 +18,25 @@ from pals.crowd.agreement import Agreement, single_answers
 from pals.readers import Votes
 
 WRONG = 0.01
-"""Share of the answers, beyond chance, that each person at least would get wrong on their own."""
+"""Share of the answers, beyond chance, that each annotator at least would get wrong on their own."""
 FALSE_ALARMS = 0.01
-"""Chance that anybody is named in a crowd of such people; by Bonferroni over all groups of that size."""
-FEWEST = 100
-"""Items that two people must have in common for being compared."""
+"""Chance that an annotator is named in a crowd of such annotators; by Bonferroni over all groups of that size."""
+MIN_SHARED_ITEMS = 100
+"""Items that two annotators must have in common for being compared."""
 
 
 @dataclass(frozen=True)
 class Same:
-    """People, by their numbers in the votes, who never differ, and how many items two or more of them answered for."""
+    """Annotators, by their numbers in the votes, who never differ, and how many items two or more of them answered for."""
 
     people: tuple[int, ...]
     items: int
 
 
 def never_differ(votes: Votes, found: Agreement) -> list[Same]:
-    """Groups of people who agree about every item that they have in common, more often than they would by themselves; the
+    """Groups of annotators who agree about every item that they have in common, more often than they would by themselves; the
     largest first."""
-    alike = [(pair.one, pair.other) for pair in found.pairs if pair.agree == 1 and pair.items >= FEWEST]
+    alike = [(pair.one, pair.other) for pair in found.pairs if pair.agree == 1 and pair.items >= MIN_SHARED_ITEMS]
     if not alike:
         return []
     crowd, (one_P, other_P) = len(votes.annotators), np.array(alike).T

@@ -1,11 +1,10 @@
 """Whether some items have the answers of others, as where names of files were mixed up.
 
-Where people agree about an item they outweigh any classifier, so the label is theirs, and no estimate of what is wrong sees
-that they looked at another picture. But a classifier that has not seen these answers finds them no likelier than the share of
-their class. Such items are told from those of a classifier that knows little, which is unsure of all, by a mixture: labels
-follow the classifier, to a power, or the shares of the classes. Labels are those of the result: where a few people were wrong
-together and the classifier has set it right, nothing is mixed up.
-"""
+Where annotators agree about an item they outweigh any classifier, so the label is theirs, and no estimate of what is wrong sees
+that they saw another image. But a classifier that has not seen these answers finds them no likelier than the share of their
+class. Such items are distinguished from those of a classifier that knows little, which is unsure of all, by a mixture: labels
+follow the classifier, to a power, or the shares of the classes. Labels are those of the result: where a few annotators were
+wrong together and the classifier has set it right, nothing is mixed up."""
 
 from __future__ import annotations
 
@@ -17,20 +16,20 @@ from scipy.special import logsumexp
 from pals.crowd.fusion import Fusion
 
 AGREED = 0.95
-"""Confidence by the answers alone from which people agree about an item."""
+"""Confidence by the answers alone from which annotators agree about an item."""
 MIN_CHECKED_ITEMS, MAX_CHECKED_ITEMS = 100, 20_000
-"""Items that say something about it, and those that are looked at; of more every second, third and so on."""
+"""Items that show it, and those that are used; of more every second, third and so on."""
 SHARE, EVIDENCE = 0.03, 6.0
-"""From which share of mixed-up items on, and how much likelier in logarithms than none at all, it is said."""
+"""From which share of mixed-up items on, and how much likelier in logarithms than none at all, it is reported."""
 KNOWS = 0.5
-"""Share of the items that people agree on of which the classifier must say the label; one that knows less is no witness."""
+"""Share of the items that annotators agree on whose label the classifier must predict; one that knows less does not count."""
 SLOPES = np.exp(np.linspace(-2.0, 2.0, 33))
 SHARES = np.array([0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5])
 
 
 class MixUp(NamedTuple):
-    """The share of the items on which people agree whose answers have nothing to do with them, and the items of which that is
-    most probable, the surest first."""
+    """The share of the items on which annotators agree whose answers have nothing to do with them, and the items of which that
+    is most probable, the surest first."""
 
     share: float
     items: np.ndarray

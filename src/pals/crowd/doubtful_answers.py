@@ -1,4 +1,4 @@
-"""Which answers are probably wrong, and which similar items say so."""
+"""Which answers are probably wrong, and which similar items contradict them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is still wrong in the result, as far as answers and images can tell (`uncertainty`).
+"""What is still wrong in the result, as far as answers and images show (`uncertainty`).
 
     share of wrong labels = mean over unknown items of 1 - P(label), times their share among all items; gold labels are right
 

@@ -1,4 +1,4 @@
-"""An opinion about every item that has not seen the item's own label: kernel ridge regression, each item left out in turn.
+"""Scores of every item that do not depend on the item's own label: kernel ridge regression, each item left out in turn.
 
 Leaving an item out changes a ridge regression in a known way, so all N regressions cost little more than one.
 """
@@ -25,11 +25,11 @@ def leave_one_out(
     penalty: float = 0.1,
     landmarks: int = LANDMARKS,
 ) -> np.ndarray:
-    """N x C scores: what regression on all other items says of each. An opinion for `fuse`.
+    """N x C scores: what regression on all other items predicts for each. Scores for `fuse`.
 
     Items are compared by exp(-d / m), d the squared distance of their features and m its median; so features must be to
     scale, and must not depend on the labels. Targets are soft labels, such as `dawid_skene(votes).posterior_NC`. Items with
-    `known_N` false (nobody answered) teach nothing. With more than `landmarks` items the kernel is spanned by a random part of
+    `known_N` false (without answers) teach nothing. With more than `landmarks` items the kernel is spanned by a random part of
     them (Nyström), which leaves the answer exact for what can be spanned: memory grows with N times `landmarks`.
     """
     data_ND, target = _checked(features_ND, target_NC)

@@ -15,7 +15,7 @@ ROWS_PER_BLOCK = 4096
 MAX_SIDE = 4096
 """Rows and columns of the largest matrix that is decomposed."""
 MAX_AXES = 400
-"""Principal axes that a regression with weights uses: it is solved anew for each set of weights."""
+"""Principal axes that a regression with weights uses: it is solved again for each set of weights."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Spectrum:
         return float(self.value_R.sum())
 
     def left_out(self, target_NC: np.ndarray, penalty: float) -> np.ndarray:
-        """N x C: what ridge regression on all other items that teach says of each. `penalty` is a share of `total`; the
+        """N x C: what ridge regression on all other items that teach predicts for each. `penalty` is a share of `total`; the
         intercept is not penalised. By the leverage of an item, which says how its own target moves what is fitted to it."""
         aim_NC, codes = self._aim(target_NC), self._codes()
         weight_RC, mean_C = self._fit(aim_NC, penalty, codes)
@@ -46,7 +46,7 @@ class Spectrum:
         return score_NC
 
     def regression(self, target_NC: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-        """Weights D x C and intercepts C of the regression on all items that teach: what it says of features to come."""
+        """Weights D x C and intercepts C of the regression on all items that teach: what it predicts for features to come."""
         weight_RC, mean_C = self._fit(self._aim(target_NC), penalty, self._codes())
         weight_DC = self.axes_DR @ weight_RC
         return weight_DC.cpu().numpy(), (mean_C - self.mean_D @ weight_DC).cpu().numpy()

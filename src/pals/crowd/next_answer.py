@@ -4,7 +4,7 @@ An answer is worth what it is expected to add to the labels right. That is an ex
 under the annotator model: for each of them it is known what the label would become, and how probable it would then be.
 
 One answer alone may be unable to turn a label that two would turn. So the worth of asking is that of the best plan of up to
-`AHEAD` answers, which goes on or stops depending on what was said: the most labels right for each answer that it takes.
+`AHEAD` answers, which goes on or stops depending on the answers: the most labels right for each answer that it takes.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from pals.crowd.uncertainty import raised
 
 AHEAD = 3
 """Answers that a plan looks ahead."""
-EXACT, SHORTLIST = 20, 3
-"""Classes of an item, the likeliest, that are told apart for a single answer and for a plan of several."""
+MAX_EXACT_CLASSES, MAX_PLAN_CLASSES = 20, 3
+"""Classes of an item, the likeliest, that are considered for a single answer and for a plan of several."""
 MAX_PATH_NUMBERS = 4_000_000
-"""Numbers in a table of items by classes by answers that is held at once."""
+"""Numbers in a table of items by classes by answers in memory at once."""
 WORTH = 0.01
-"""Labels right for each unit of cost below which nobody is asked: one label for a hundred answers."""
+"""Labels right for each unit of cost below which no answer is asked for: one label for a hundred answers."""
 EXPERT_RIGHT, EXPERT_COST = 0.98, 5.0
 """How often an expert is right, and what an expert's answer costs where an answer of the crowd costs 1."""
 UNLIMITED = 1_000_000
 """Answers to one item that a crowd can give."""
 DECISIONS = ("enough", "one more", "expert")
 ENOUGH, ONE_MORE, EXPERT = range(3)
-MOST_POWER = 2.0
+MAX_LOG_POWER = 2.0
 """Logarithm of the largest power that beliefs are raised to, so as to agree with an estimate."""
 MIN_PROBABILITY = 1e-300
-RATES = 8
+MAX_RATE_ROUNDS = 8
 """Rounds in which the best plan is sought, at most; it is nearly always found in three or four."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """The posterior of the items before anybody is asked.
+    """The posterior of the items before anything is asked.
 
     Args:
         decides_NC: Its likeliest class is the label.
@@ -91,16 +91,16 @@ def as_sure_as(standing: Standing, right: float, rows: np.ndarray) -> Standing:
 
     if not len(rows):
         return standing
-    ends = surplus(-MOST_POWER), surplus(MOST_POWER)
+    ends = surplus(-MAX_LOG_POWER), surplus(MAX_LOG_POWER)
     if ends[0] < 0 < ends[1]:
-        power = float(brentq(surplus, -MOST_POWER, MOST_POWER, xtol=1e-4))
+        power = float(brentq(surplus, -MAX_LOG_POWER, MAX_LOG_POWER, xtol=1e-4))
     else:
-        power = MOST_POWER if ends[1] <= 0 else -MOST_POWER
+        power = MAX_LOG_POWER if ends[1] <= 0 else -MAX_LOG_POWER
     return replace(standing, belief_NC=raised(standing.belief_NC, np.array(math.exp(power))))
 
 
 def typical_annotator(fusion: Fusion) -> np.ndarray:
-    """How whoever is asked next answers, C x C: rows are the true class, columns the answer. One more answer tells less the
+    """How the next annotator answers, C x C: rows are the true class, columns the answer. One more answer tells less the
     more the answers to an item share their mistakes (the design effect of one more answer)."""
     answers, confusion_CC = fusion.consensus.answers, fusion.consensus.confusion_CC
     asked = answers.count_N[answers.answered_N].mean() if answers.answered_N.any() else 0.0
@@ -109,7 +109,7 @@ def typical_annotator(fusion: Fusion) -> np.ndarray:
 
 
 def expert(classes: int, right: float) -> np.ndarray:
-    """Somebody who is right this often and otherwise gives any other label, C x C."""
+    """An annotator who is right this often and otherwise gives any other label, C x C."""
     chance_CC = np.full((classes, classes), (1 - right) / max(classes - 1, 1))
     np.fill_diagonal(chance_CC, right)
     return chance_CC
@@ -117,8 +117,8 @@ def expert(classes: int, right: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Answerer:
-    """Somebody who can be asked: for item n the person `people[who_N[n]]`, nobody where that is -1, and of each item no more
-    often than `left_N` says. An expert has the last word: of that item nobody is asked again."""
+    """A source of answers: for item n the annotator `people[who_N[n]]`, none where that is -1, and of each item no more
+    often than `left_N`. An expert has the last word: of that item no answer is asked for again."""
 
     name: str
     cost: float
@@ -156,7 +156,7 @@ def decide(standing: Standing, sources: Sequence[Answerer], worth: float = WORTH
 
 
 def gain_from(standing: Standing, source: Answerer) -> np.ndarray:
-    """Expected labels right for each answer of a source, per item (N); zero where there is nobody left to ask."""
+    """Expected labels right for each answer of a source, per item (N); zero where no annotator is left to ask."""
     gain_N = np.zeros(len(source.who_N))
     for number, person in enumerate(source.people):
         for ahead in range(1, AHEAD + 1):  # no plan of more answers than there are to be had
@@ -183,10 +183,10 @@ def paid_for(cost_M: np.ndarray, money: float) -> np.ndarray:
 
 
 def gain_of_one(standing: Standing, person: np.ndarray) -> np.ndarray:
-    """Expected labels right that one answer adds, per item (N): exact, over all answers (of more than `EXACT` classes, over the
-    likeliest). Never below zero."""
+    """Expected labels right that one answer adds, per item (N): exact, over all answers (of more than
+    `MAX_EXACT_CLASSES` classes, over the likeliest). Never below zero."""
     items, classes = standing.belief_NC.shape
-    kept, gain_N = min(EXACT, classes), np.zeros(items)
+    kept, gain_N = min(MAX_EXACT_CLASSES, classes), np.zeros(items)
     for rows in _blocks(items, 2 * kept * (kept + 1)):
         _, (now_N, then_NA) = _paths(standing[rows], person, kept, ahead=1)
         gain_N[rows] = then_NA.sum(axis=1) - now_N
@@ -198,7 +198,7 @@ def gain_per_answer(standing: Standing, person: np.ndarray, ahead: int = AHEAD) 
     gain_N = gain_of_one(standing, person)
     if ahead < 2:
         return gain_N
-    kept = min(SHORTLIST, standing.belief_NC.shape[1])
+    kept = min(MAX_PLAN_CLASSES, standing.belief_NC.shape[1])
     for rows in _blocks(len(gain_N), 2 * kept * (kept + 1) ** ahead):
         gain_N[rows] = np.maximum(gain_N[rows], _best_rate(*_paths(standing[rows], person, kept, ahead)))
     return gain_N
@@ -232,7 +232,7 @@ def _best_rate(probable: list[np.ndarray], right: list[np.ndarray]) -> np.ndarra
     """Gain per answer of the best plan, N: at a price per answer the best plan follows from the last answer backwards; its own
     rate is the next price, until nothing is left to win (Dinkelbach)."""
     rate_N = np.zeros(len(right[0]))
-    for _ in range(RATES):
+    for _ in range(MAX_RATE_ROUNDS):
         value, count = right[-1], np.zeros_like(right[-1])
         for depth in reversed(range(len(right) - 1)):
             price = rate_N.reshape(-1, *(1,) * depth)

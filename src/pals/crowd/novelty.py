@@ -1,12 +1,12 @@
-"""None of these: items whose right class nobody could name, because it is not among the classes.
+"""None of these: items whose right class no annotator could name, because it is not among the classes.
 
-Such items have in common that people's answers are not what the pictures let expect, and that the same holds of the pictures
-around them. How far that is the mark of a missing class is learned without one: each class plays the missing class once. Its
-answers are turned into others, as people give them who miss their word, everything is computed anew without it, and a logistic
-regression learns to tell its items from the rest. What share of the items is of a class that is really missing comes from
-how many of them look so; where no more do than by chance, it is less than one item. How far that can be believed is learned in
-the same way: of each class that played, probabilities are found by what the others teach, and held against what it really was.
-"""
+Such items have in common that annotators' answers are not what the images let expect, and that the same holds of the images
+around them. How far that is the mark of a missing class is learned without one: each class is hidden once. Its answers are
+turned into others, as annotators give them who miss their word, everything is computed again without it, and a logistic
+regression learns to distinguish its items from the rest. What share of the items is of a class that is really missing comes
+from how many of them look so; where no more do than by chance, it is less than one item. How far that can be believed is
+learned in the same way: of each hidden class, probabilities are found by what the others teach, and compared with what it
+really was."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from pals.readers import Votes
 
 PROBABLE = 0.5
 """An item is called none of these if that is more likely than this."""
-PLAYED = 12
-"""Classes that play the missing one, at most; of more a random choice."""
-LEAST = 5
-"""Items of a class that can play, at least."""
-AXES = 200
+MAX_HIDDEN_CLASSES = 12
+"""Classes that are hidden, at most; of more a random choice."""
+MIN_CLASS_ITEMS = 5
+"""Items of a class that can be hidden, at least."""
+MAX_DISTANCE_AXES = 200
 """Principal axes along which distances are measured, at most; at least five items for each."""
-CAUTIOUS = 0.5
-"""Largest share of those who miss their class that say "don't know" instead, where people say it at all."""
-TRIED = PENALTIES[1::2]
+MAX_DONT_KNOW = 0.5
+"""Largest share of answers whose class is missing that are answered "don't know" instead, where there are such answers."""
+NOVELTY_PENALTIES = PENALTIES[1::2]
 """Penalties of the regression of which the best is taken."""
-ROUNDS = 8
+REWEIGHTINGS = 8
 """The items that are probably of a missing class are left out of what the next round learns from."""
 SHRINKAGE = 1.0
 """L2 penalty on the weights of the logistic regression, whose inputs have deviation one."""
 TINY = 1e-12
-LEAST_ODDS = 1e-6
-"""Probabilities nearer to 0 or 1 are not told apart when it is learned how far they can be believed."""
+MIN_DISTINCT_CHANCE = 1e-6
+"""Probabilities nearer to 0 or 1 are not distinguished when it is learned how far they can be believed."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Said(NamedTuple):
     item_R: np.ndarray
     label_R: np.ndarray
     part_R: np.ndarray  # weight of the label
-    unknown_N: np.ndarray  # how many said "don't know"
+    unknown_N: np.ndarray  # number of "don't know"s
 
     def share_NC(self, classes: int) -> np.ndarray:
-        """Of each item's answers; whoever does not know names all classes alike. Zeros where nobody answered."""
+        """Of each item's answers; "don't know" names all classes alike. Zeros without answers."""
         items = len(self.unknown_N)
         count = np.bincount(self.item_R * classes + self.label_R, self.part_R, minlength=items * classes)
         count_NC = count.reshape(items, classes) + self.unknown_N[:, None] / classes
@@ -86,11 +86,11 @@ def none_of_these(
     classes, said = len(votes.class_names), gather(votes, label_N)
     share_NC = said.share_NC(classes)
     counts_C = np.bincount(label_N[share_NC.any(axis=1)], minlength=classes)
-    playing = np.flatnonzero(counts_C >= LEAST)
+    playing = np.flatnonzero(counts_C >= MIN_CLASS_ITEMS)
     if classes < 3 or len(playing) < 2 or min(features_ND.shape) > MAX_SIDE:
         return None
     rng = np.random.default_rng(seed)
-    playing = np.sort(rng.permutation(playing)[:PLAYED])
+    playing = np.sort(rng.permutation(playing)[:MAX_HIDDEN_CLASSES])
     look = Look.of(features_ND, share_NC, neighbor_NK, spectrum)
     score_NF, opinion_NC = look.scores(share_NC), look.opinion(share_NC)
     looks_P = rng.permutation((np.arange(len(playing)) + 0.5) / len(playing))
@@ -102,8 +102,8 @@ def none_of_these(
 
 
 def gather(votes: Votes, label_N: np.ndarray) -> Said:
-    """Each answer's weight on the result, if it is among its labels, else split evenly over them: who says "bird" of a gull
-    contradicts neither the picture nor whoever says "gull"."""
+    """Each answer's weight on the result, if it is among its labels, else split evenly over them: the answer "bird" about a
+    gull contradicts neither the image nor the answer "gull"."""
     agrees_R = votes.label_R == label_N[votes.item_R]
     agrees_A = np.bincount(votes.answer_R, agrees_R, minlength=1) > 0
     size_R = np.bincount(votes.answer_R, minlength=1)[votes.answer_R]
@@ -123,8 +123,8 @@ def hide(
     said: Said, label_N: np.ndarray, opinion_NC: np.ndarray, hidden: int, looks: float, rng: np.random.Generator
 ) -> np.ndarray:
     """N x (C - 1): the shares of the answers had this class been missing. A share `looks` of those who would have named it
-    names a class that its pictures look like, half of them the first such class, a quarter the second, and so on; the others
-    name what people take it for when they err. How often all take an item for the same is not known: each has its own share."""
+    names a class that its images look like, half of them the first such class, a quarter the second, and so on; the others name
+    what annotators take it for when they err. How often all take an item for the same is not known: each has its own share."""
     row, items, classes = np.flatnonzero(said.label_R == hidden), len(label_N), opinion_NC.shape[1]
     item, of_it_N = said.item_R[row], label_N == hidden
     mistaken_C = 1 / classes + np.bincount(said.label_R, said.part_R * of_it_N[said.item_R], minlength=classes)
@@ -135,7 +135,7 @@ def hide(
     follows = rng.random(len(row)) < habit_N[item]
     label_R[row] = np.where(follows, alike_N[item], rng.choice(classes, len(row), p=taken_C))
     label_R -= label_R > hidden
-    caution = CAUTIOUS * rng.random() if said.unknown_N.any() else 0.0
+    caution = MAX_DONT_KNOW * rng.random() if said.unknown_N.any() else 0.0
     silent = rng.random(len(row)) < caution
     part_R[row[silent]] = 0
     unknown_N = said.unknown_N + np.bincount(item[silent], said.part_R[row[silent]], minlength=items)
@@ -151,13 +151,13 @@ def _without(weight_C: np.ndarray, hidden: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Look:
-    """What of the pictures stays the same whichever class is missing."""
+    """What of the images stays the same whichever class is missing."""
 
     spectrum: Spectrum
     axes_NA: np.ndarray  # the items along the leading principal axes
     common_N: np.ndarray  # squared distance from the mean of all items
     neighbor_NK: np.ndarray
-    told_N: np.ndarray  # whether anybody said anything of the item
+    told_N: np.ndarray  # whether the item has an answer
     penalty: float
 
     @staticmethod
@@ -165,15 +165,15 @@ class Look:
         told_N = share_NC.sum(axis=1) > 0
         if spectrum is None or not np.array_equal(spectrum.teach_N.cpu().numpy(), told_N):
             spectrum = spectrum_of(features_ND, told_N)
-        axes = spectrum.value_R.argsort(descending=True)[: max(1, min(AXES, int(told_N.sum()) // 5))]
+        axes = spectrum.value_R.argsort(descending=True)[: max(1, min(MAX_DISTANCE_AXES, int(told_N.sum()) // 5))]
         axes_NA = spectrum.code_NR[:, axes].double().cpu().numpy()
         common_N = (axes_NA**2 / ((axes_NA[told_N] ** 2).mean(axis=0) + TINY)).sum(axis=1)
-        losses = [opinion(spectrum.left_out(share_NC, penalty), share_NC)[1] for penalty in TRIED]
-        return Look(spectrum, axes_NA, common_N, neighbor_NK, told_N, TRIED[int(np.argmin(losses))])
+        losses = [opinion(spectrum.left_out(share_NC, penalty), share_NC)[1] for penalty in NOVELTY_PENALTIES]
+        return Look(spectrum, axes_NA, common_N, neighbor_NK, told_N, NOVELTY_PENALTIES[int(np.argmin(losses))])
 
     def scores(self, share_NC: np.ndarray) -> np.ndarray:
-        """N x F: how far answers and pictures contradict each other for the item, around it, and for all pictures like it; how
-        far people contradict each other; how far from all classes the pictures around it are."""
+        """N x F: how far answers and images contradict each other for the item, around it, and for all images like it; how
+        far annotators contradict each other; how far from all classes the images around it are."""
         opinion_NC = self.opinion(share_NC)
         surprise_N = self.filled(-np.log((share_NC * opinion_NC).sum(axis=1) + TINY))
         quarrel_N = self.filled(1 - (share_NC**2).sum(axis=1))
@@ -183,16 +183,16 @@ class Look:
         return np.stack([surprise_N, self.around(around_N), alike_N, quarrel_N, far_N], axis=1)
 
     def opinion(self, share_NC: np.ndarray) -> np.ndarray:
-        """What the picture of each item looks like, by all others."""
+        """What the image of each item looks like, by all others."""
         return opinion(self.spectrum.left_out(share_NC, self.penalty), share_NC)[0]
 
     def around(self, value_N: np.ndarray) -> np.ndarray:
-        """The mean over the neighbours of which anybody said anything."""
+        """The mean over the neighbours that have an answer."""
         told_NK = self.told_N[self.neighbor_NK]
         return ratio((value_N[self.neighbor_NK] * told_NK).sum(axis=1), told_NK.sum(axis=1), value_N[self.told_N].mean())
 
     def filled(self, value_N: np.ndarray) -> np.ndarray:
-        """Items of which nobody said anything have the mean of their neighbours."""
+        """Items without an answer have the mean of their neighbours."""
         return np.where(self.told_N, value_N, self.around(value_N))
 
     def distance(self, weight_NC: np.ndarray) -> np.ndarray:
@@ -232,7 +232,7 @@ def learn(score_NF: np.ndarray, played_PNF: np.ndarray, hidden_PN: np.ndarray, o
     mean_F, std_F = played_PNF.mean(axis=(0, 1)), played_PNF.std(axis=(0, 1)) + TINY
     score_NF, played_PNF = (score_NF - mean_F) / std_F, (played_PNF - mean_F) / std_F
     probability_N = np.zeros(len(score_NF))
-    for _ in range(ROUNDS):
+    for _ in range(REWEIGHTINGS):
         weight_PN = np.where(hidden_PN, *(_evenly(part_PN, 1 - probability_N) for part_PN in (hidden_PN, ~hidden_PN)))
         odds_N = _odds(score_NF, played_PNF, hidden_PN, weight_PN)
         # While it is learned, as many items as an average class has may be of a missing one. With the share that was found
@@ -255,8 +255,8 @@ def _odds(score_NF: np.ndarray, played_PNF: np.ndarray, hidden_PN: np.ndarray, w
 
 
 def _experience(played_PNF: np.ndarray, hidden_PN: np.ndarray, weight_PN: np.ndarray, counts_N: np.ndarray) -> np.ndarray:
-    """Slope and intercept that turn the log-odds of a probability into those of what was really so (Platt): for each class that
-    played, by what the others teach. `counts_N` is how far an item counts."""
+    """Slope and intercept that turn the log-odds of a probability into those of what was really so (Platt): for each hidden
+    class, by what the others teach. `counts_N` is how far an item counts."""
     logit_PN = np.empty(hidden_PN.shape)
     for number in range(len(hidden_PN)):
         others = np.arange(len(hidden_PN)) != number
@@ -269,7 +269,7 @@ def _experience(played_PNF: np.ndarray, hidden_PN: np.ndarray, weight_PN: np.nda
 
 def missing_share(odds_N: np.ndarray, parameters: int) -> float:
     """Of items of a missing class, the likeliest: the odds are those at equal shares. Unless it gains more than chance would,
-    by Schwarz's criterion, less than one item. The items themselves had a say in the parameters of the odds: all count."""
+    by Schwarz's criterion, less than one item. The items themselves influenced the parameters of the odds: all count."""
     found = minimize_scalar(lambda share: -np.log1p(share * (odds_N - 1)).sum(), bounds=(0.0, 1.0), method="bounded")
     chance = 0.5 * parameters * np.log(max(len(odds_N), 2))
     return float(found.x) if -found.fun > chance else 1 / (len(odds_N) + 2)
@@ -281,7 +281,7 @@ def _posterior(odds_N: np.ndarray, share: float) -> np.ndarray:
 
 
 def _logit(probability_N: np.ndarray) -> np.ndarray:
-    logit_N: np.ndarray = logit(probability_N.clip(LEAST_ODDS, 1 - LEAST_ODDS))
+    logit_N: np.ndarray = logit(probability_N.clip(MIN_DISTINCT_CHANCE, 1 - MIN_DISTINCT_CHANCE))
     return logit_N
 
 
@@ -290,7 +290,7 @@ def _rows(table_PNF: np.ndarray) -> np.ndarray:
 
 
 def _evenly(part_PN: np.ndarray, weight_N: np.ndarray) -> np.ndarray:
-    """Weights that sum to one for each class that plays."""
+    """Weights that sum to one for each hidden class."""
     weight_PN = part_PN * weight_N
     return ratio(weight_PN, weight_PN.sum(axis=1, keepdims=True), otherwise=0.0)
 
@@ -300,7 +300,7 @@ def _with_one(x_MF: np.ndarray) -> np.ndarray:
 
 
 def _logistic(x_MF: np.ndarray, y_M: np.ndarray, weight_M: np.ndarray) -> np.ndarray:
-    """Logistic regression in which no score speaks against a missing class: where two tell the same, one would else make up for
+    """Logistic regression in which no score speaks against a missing class: where two are alike, one would else make up for
     the other, and an item with much of both be judged by their difference. The intercept comes last and is free."""
     x_MF, sign_M = _with_one(x_MF), np.where(y_M, 1.0, -1.0)
     penalty_F = np.append(np.full(x_MF.shape[1] - 1, SHRINKAGE), 0.0)

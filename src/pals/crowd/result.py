@@ -45,7 +45,7 @@ class Result:
                 f"The probabilities have shape {posterior_NC.shape}, but the votes are about {shape[0]} items "
                 f"and {shape[1]} classes."
             )
-        with np.errstate(invalid="ignore"):  # the least and the sum of a row tell of NaN and infinity, too
+        with np.errstate(invalid="ignore"):  # the least and the sum of a row show NaN and infinity, too
             bad_N = ~((posterior_NC.min(axis=1) >= 0) & (abs(posterior_NC.sum(axis=1) - 1) <= 1e-3))
         if bad_N.any():
             name = self.votes.items[int(bad_N.argmax())]
@@ -72,13 +72,13 @@ class Result:
     @cached_property
     def share_NC(self) -> Any:
         """Weighted share of each item's answers that a label got, an answer with several labels split evenly; CSR, without the
-        labels that nobody gave."""
+        labels that no answer names."""
         return sparse_shares(self.votes)
 
     @cached_property
     def support_NC(self) -> Any:
-        """Weighted share of each item's answers that name a label, alone or with others: two people who say "bird" are for a
-        gull, and outnumber one who says "seal". CSR, as above."""
+        """Weighted share of each item's answers that name a label, alone or with others: two answers "bird" count for a
+        gull, and outnumber one "seal". CSR, as above."""
         return sparse_support(self.votes) if (self.size_A > 1).any() else self.share_NC
 
     @cached_property
@@ -104,14 +104,15 @@ class Result:
 
     @cached_property
     def said_N(self) -> np.ndarray:
-        """Whether anybody gave the label that is the result."""
+        """Whether an answer names the label that is the result."""
         equal_R = self.votes.label_R == self.label_N[self.votes.item_R]
         said_N: np.ndarray = np.bincount(self.votes.item_R[equal_R], minlength=len(self.label_N)) > 0
         return said_N
 
     @cached_property
     def status_N(self) -> np.ndarray:
-        """Numbers of `STATUS`. Where several labels lead, none has most people: one that somebody said breaks a tie."""
+        """Numbers of `STATUS`. Where several labels lead, none has most annotators: a label that an answer names breaks a
+        tie."""
         leads_N, tied_N = self.leads_NC[np.arange(len(self.label_N)), self.label_N], self.leads_NC.sum(axis=1) > 1
         status_N = np.where(leads_N, AGREED, CORRECTED)
         status_N[tied_N & (self.agreement_N > 0)] = TIE_BROKEN

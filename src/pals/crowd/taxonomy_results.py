@@ -11,7 +11,7 @@ from pals.labels.taxonomy import NO_NODE, Taxonomy
 
 
 class AnswerLevels(NamedTuple):
-    """For each answer (A) and level (L): whether it says anything there, and whether that is the result's branch."""
+    """For each answer (A) and level (L): whether it names one branch there, and whether that is the result's branch."""
 
     claims_AL: np.ndarray
     right_AL: np.ndarray
@@ -30,7 +30,7 @@ class AnswerLevels(NamedTuple):
 
 class NodeCounts(NamedTuple):
     """For each node: items with a result there or below, items that are rolled up to it, answers that name it, and of the
-    answers to its items that say whether they belong to it, how many and how many are right."""
+    answers to its items that determine whether they belong to it, how many and how many are right."""
 
     items_T: np.ndarray
     rolled_up_T: np.ndarray
@@ -40,7 +40,7 @@ class NodeCounts(NamedTuple):
 
 
 def answer_levels(result: Result, taxonomy: Taxonomy) -> AnswerLevels:
-    """An answer says something on a level if all its labels are of one branch there."""
+    """An answer counts on a level if all its labels are of one branch there."""
     level_LC, answers = taxonomy.level_LC, len(result.first_A)
     first_AL = level_LC[:, result.votes.label_R[result.first_A]].T
     differs_RL = first_AL[result.answer_R] != level_LC[:, result.votes.label_R].T

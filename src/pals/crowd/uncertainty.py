@@ -6,7 +6,7 @@ than the answers show, since what all annotators get wrong alike, and images tha
 with n_i answers, v = 1 if images were used, and rho' = `FACTOR` rho + `FLOOR`. A power leaves the label as it is.
 
 Shares of wrong labels and the intervals of items are drawn: a replicate, a rho' between `FACTORS` and `FLOORS`, and then, for
-shares, which labels are wrong. They hold what the answers and their spread can tell, not a mistake that all share.
+shares, which labels are wrong. They hold what the answers and their spread show, not a mistake that all share.
 
 Symbols: N items, C classes, B replicates, S draws.
 """

@@ -37,7 +37,7 @@ ERROR_STRENGTH = 30.0
 UNLISTED_PENALTY = 1.0
 """Nats that a class must make up for if no answer to the item lists it: annotators' mistakes are alike."""
 ANSWER_BLOCK = 4_000_000
-"""Numbers in a table of answers by classes that is held at once."""
+"""Numbers in a table of answers by classes in memory at once."""
 MIN_CHANCE = 1e-3
 """Bound of hit rates and role chances away from 0 and 1."""
 

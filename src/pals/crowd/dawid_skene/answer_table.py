@@ -138,13 +138,13 @@ class AnswerTable:
         return np.asarray(csr_matrix((value, (self.item_R[rows], self.label_R[rows])), shape=shape).toarray())
 
     def take(self, items: np.ndarray) -> AnswerTable:
-        """The answers to these items alone, numbered anew; annotators and forms keep their numbers."""
+        """The answers to these items alone, renumbered; annotators and forms keep their numbers."""
         place_N = np.full(self.num_items, -1)
         place_N[items] = np.arange(len(items))
         return self.of_answers(np.flatnonzero(place_N[self.item_A] >= 0), place_N, self.gold_N[items])
 
     def of_answers(self, answers: np.ndarray, place_N: np.ndarray, gold_N: np.ndarray) -> AnswerTable:
-        """These answers alone, to items that are numbered anew (-1: left out) and have these gold labels."""
+        """These answers alone, to items that are renumbered (-1: left out) and have these gold labels."""
         place_A = np.full(len(self.item_A), -1)
         place_A[answers] = np.arange(len(answers))
         rows = np.flatnonzero(place_A[self.answer_R] >= 0)

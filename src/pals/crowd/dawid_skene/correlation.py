@@ -3,11 +3,11 @@
 Let x_a = 1 if the first choice of answer a is right, and h_a its expected value. The statistic is the correlation of x_a - h_a
 between two answers to one item,
     s = sum_i sum_c P(z_i = c) sum_{a != b} (x_a - h_a)(x_b - h_b) / sum_i sum_{a != b} sd_a sd_b,
-with the fitted posterior in place of the true class. Fitted to the answers themselves, the posterior takes what most annotators
-say for right, so s is too small, by an amount that depends on the crowd. Hence crowds with known correlation rho are drawn from
-the fitted model (true classes from the posterior; with probability sqrt(rho) an answer follows the item's common chance, which
-makes two answers correlated by rho), the same model is fitted to each, and rho is where the statistic of the drawn crowds
-equals that of the real one (indirect inference).
+with the fitted posterior in place of the true class. Fitted to the answers themselves, the posterior takes the label of most
+annotators for right, so s is too small, by an amount that depends on the crowd. Hence crowds with known correlation rho are
+drawn from the fitted model (true classes from the posterior; with probability sqrt(rho) an answer follows the item's common
+chance, which makes two answers correlated by rho), the same model is fitted to each, and rho is where the statistic of the
+drawn crowds equals that of the real one (indirect inference).
 
 What all annotators get wrong in the same way cannot be seen by any answer: rho is the visible part.
 
