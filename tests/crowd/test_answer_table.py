@@ -91,6 +91,22 @@ def test_some_items_have_the_answers_that_they_had() -> None:
     assert part.num_annotators == 3 and part.num_forms == table.num_forms
 
 
+@pytest.mark.parametrize(("seed", "tells"), [(0, True), (1, True), (2, False), (3, False)])
+def test_sets_are_ranked_by_their_order_only_if_it_tells(seed: int, tells: bool) -> None:
+    """Of two labels the right one is written first, or any; three other answers to the item mostly give it."""
+    rng, rows = np.random.default_rng(seed), []
+    truth_N = rng.integers(5, size=60)
+    for item, label in enumerate(truth_N.tolist()):
+        both = [label, int((label + rng.integers(1, 5)) % 5)]
+        rows += [(item, 0, both[k]) for k in ([0, 1] if tells else rng.permutation(2))]
+        rows += [(item, w, label) for w in (1, 2) if rng.random() < 0.9]
+    answer = np.unique([item * 3 + w for item, w, _ in rows], return_inverse=True)[1].tolist()
+    table = arrange(votes_of(rows, 60, 5, answer=answer))
+    assert (table.role_R == SECOND).any() == tells and (table.count_A4[:, FIRST] == 1).all() == tells
+    ordered = [(item, 0, label) for item in range(60) for label in (1, 3)]  # as boxes that are ticked
+    assert (arrange(votes_of(ordered, 60, 5, answer=(np.arange(120) // 2).tolist())).role_R == FIRST).all()
+
+
 def test_another_single_label_for_each_answer() -> None:
     table = arrange(votes_of([(0, 0, 0), (0, 0, 1), (1, 1, 2)], 2, answer=[0, 0, 1]))
     drawn = table.with_tops(np.array([2, 0]))

@@ -246,11 +246,14 @@ def _order_of_sets(votes: Votes, kept: np.ndarray, answer_R: np.ndarray, rank_R:
     open_R = (unranked_A & (np.bincount(answer_R) > 1))[answer_R]
     first, second = np.flatnonzero(open_R & (place_R == 0)), np.flatnonzero(open_R & (place_R == 1))
     label_R = votes.label_R[kept]
-    if votes.taxonomy is not None or (label_R[first] < label_R[second]).mean() > MAX_IN_CLASS_ORDER:
+    in_order = np.count_nonzero(label_R[first] < label_R[second])
+    if votes.taxonomy is not None or in_order > MAX_IN_CLASS_ORDER * len(first):
         return rank_R
-    cell_R, count = np.unique(votes.item_R[kept] * len(votes.class_names) + label_R, return_inverse=True, return_counts=True)[1:]
+    cell_R, count = np.unique(votes.item_R[kept] * len(votes.class_names) + label_R, return_inverse=True, return_counts=True)[
+        1:
+    ]
     more = (count[cell_R[first]] - count[cell_R[second]]).astype(np.float64)
-    if more.sum() < MIN_ORDER_EVIDENCE * np.sqrt((more**2).sum()):
+    if more.sum() <= MIN_ORDER_EVIDENCE * np.sqrt((more**2).sum()):
         return rank_R
     return np.where(open_R, place_R + 1, rank_R)
 
