@@ -65,36 +65,6 @@ def test_cohens_kappa_of_a_table() -> None:
     assert cohen_kappa(np.array([[20, 5, 10, 15]]), one_X, other_X) == pytest.approx([0.4])
 
 
-def test_pairs_of_labels_that_never_occurred_may_be_left_out() -> None:
-    rng = np.random.default_rng(0)
-    count_RX = rng.integers(1, 9, size=(5, 16)) * (rng.random(16) < 0.4)
-    one_X, other_X = np.divmod(np.arange(16), 4)
-    seen = count_RX.any(axis=0)
-    np.testing.assert_array_equal(
-        cohen_kappa(count_RX[:, seen], one_X[seen], other_X[seen]), cohen_kappa(count_RX, one_X, other_X)
-    )
-    expected = [cohen_kappa_score(np.repeat(one_X, count_X), np.repeat(other_X, count_X)) for count_X in count_RX]
-    assert cohen_kappa(count_RX, one_X, other_X) == pytest.approx(expected)
-
-
-def test_like_the_reference_packages() -> None:
-    krippendorff = pytest.importorskip("krippendorff")
-    rater = pytest.importorskip("statsmodels.stats.inter_rater")
-    votes, _ = simulated(60, (0.9, 0.7, 0.6, 0.5), classes=4, seed=3)
-    count_NC = counts(votes)
-    assert krippendorff_alpha(count_NC) == pytest.approx(
-        krippendorff.alpha(value_counts=count_NC, level_of_measurement="nominal")
-    )
-    assert fleiss_kappa(count_NC) == pytest.approx(rater.fleiss_kappa(count_NC))
-    for label, kappa in enumerate(fleiss_kappa_of_classes(count_NC)):
-        own_N = count_NC[:, label]
-        assert kappa == pytest.approx(rater.fleiss_kappa(np.column_stack([own_N, count_NC.sum(axis=1) - own_N])))
-    gaps_NC = counts(units())
-    assert krippendorff_alpha(gaps_NC) == pytest.approx(
-        krippendorff.alpha(value_counts=gaps_NC, level_of_measurement="nominal")
-    )
-
-
 def test_pairs_are_cohens() -> None:
     votes, _ = simulated(80, (0.9, 0.7, 0.4), classes=4, seed=1)
     label_WN = votes.label_R.reshape(80, 3).T
@@ -114,15 +84,6 @@ def test_people_who_seldom_meet_are_not_compared() -> None:
     assert [(pair.one, pair.other, pair.items) for pair in found.pairs] == [(0, 2, 13), (1, 2, 12)]
 
 
-@pytest.mark.slow
-def test_a_huge_crowd_that_meets_at_few_items() -> None:
-    """A hundred thousand people at six items: ten thousand million pairs, of which none is ever listed."""
-    people, rng = 100_000, np.random.default_rng(0)
-    item_R, annotator_R = np.divmod(np.arange(6 * people), people)
-    rows = np.stack([item_R, annotator_R, rng.integers(2, size=len(item_R))], axis=1)
-    assert agreement(votes_of(rows.tolist(), 6, 2), rounds=2).pairs == ()
-
-
 def test_of_a_large_crowd_those_who_answered_most_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[Row] = [(item, person, item % 2) for person, items in enumerate((15, 30, 12, 25)) for item in range(items)]
     every = {(pair.one, pair.other): pair.items for pair in agreement(votes_of(rows, 30, 2), rounds=2).pairs}
@@ -130,21 +91,6 @@ def test_of_a_large_crowd_those_who_answered_most_are_compared(monkeypatch: pyte
     monkeypatch.setattr("pals.crowd.agreement.MAX_MEETINGS", 25 + 2 * 15)
     some = {(pair.one, pair.other): pair.items for pair in agreement(votes_of(rows, 30, 2), rounds=2).pairs}
     assert some == {(1, 3): 25, (0, 1): 15, (0, 3): 15}
-
-
-def test_classes_that_nobody_can_tell_apart() -> None:
-    """Two classes are clear to all; of the other two everybody knows only that it is one of them."""
-    rng = np.random.default_rng(0)
-    truth_N = np.arange(400) % 4
-    rows: list[Row] = [
-        (item, person, int(label if label < 2 else 2 + rng.integers(2)))
-        for item, label in enumerate(truth_N)
-        for person in range(4)
-    ]
-    found = agreement(votes_of(rows, 400, 4), rounds=50)
-    assert [of.value for of in found.alpha_of_class] == pytest.approx([1, 1, 1 / 3, 1 / 3], abs=0.06)
-    assert [of.value for of in found.fleiss_of_class] == pytest.approx([1, 1, 1 / 3, 1 / 3], abs=0.06)
-    assert all(of.low <= of.value <= of.high for of in (*found.alpha_of_class, *found.fleiss_of_class))
 
 
 def test_the_last_answer_of_a_person_counts_and_nobodys_are_all_counted() -> None:

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from _crowd import Row, votes_of
 from pals.crowd import majority_vote
-from pals.crowd.annotator_flags import among_others, confidence_limits, repeated_answers
+from pals.crowd.annotator_flags import among_others, repeated_answers
 from pals.readers import Votes
 
 CLASSES = 5
@@ -69,18 +68,6 @@ def test_times_tell_the_order_that_a_file_does_not() -> None:
     assert flagged(replace(votes, time_R=time_R))[0].nonzero()[0].tolist() == [0]
 
 
-def test_few_answers_flag_nobody() -> None:
-    rows: list[Row] = [(item, person, item % CLASSES if person else 0) for item in range(18) for person in range(4)]
-    assert not np.any(flagged(votes_of(rows, 18, CLASSES)))
-
-
-def test_where_nobody_agrees_nobody_stands_out() -> None:
-    rng = np.random.default_rng(0)
-    rows: list[Row] = [(item, person, int(rng.integers(CLASSES))) for item in range(300) for person in range(4)]
-    found = among_others(votes_of(rows, 300, CLASSES))
-    assert abs(found.crowd) < 0.1 and not found.flagged_W.any()
-
-
 def test_what_the_items_explain_by_hand() -> None:
     """w0 says 0 0 1 | 1 where the results are 0 0 0 | 1. Of the first three answers two are 0, so that two in a row are alike
     with chance 1/3; the last step is from one of those to a 1, which is alike with chance 1/3."""
@@ -106,10 +93,3 @@ def test_unnamed_and_several_labels_are_nobodys() -> None:
     doubled = replace(votes, answer_R=np.repeat(np.arange(len(votes.item_R) // 3), 3))  # all name several labels
     assert repeated_answers(doubled, np.zeros(len(votes.items), dtype=int)).steps_W.sum() == 0
     assert among_others(doubled).answers_W.sum() == 0
-
-
-def test_confidence_limits_are_exact() -> None:
-    low, high = confidence_limits(np.array([0, 3, 10]), np.array([10, 10, 10]), 0.025)
-    assert (low[0], high[2]) == (0, 1)
-    assert binom.sf(2, 10, low[1]) == pytest.approx(0.025) and binom.cdf(3, 10, high[1]) == pytest.approx(0.025)
-    assert [float(limit[0]) for limit in confidence_limits(np.array([0]), np.array([0]), 0.025)] == [0, 1]

@@ -307,12 +307,6 @@ def test_shared_mistakes_are_told_from_independent_ones() -> None:
     assert estimate_correlation(crowd_with(0.4, 0), fit_answers) == some[0]  # deterministic
 
 
-def test_shared_mistakes_make_a_fit_less_sure() -> None:
-    table = crowd_with(0.4, 0)
-    sure, unsure = (fit_answers(table, correlation=rho).confidence_N.mean() for rho in (0.0, 0.4))
-    assert unsure < sure - 0.03
-
-
 def test_of_few_pairs_nothing_is_estimated() -> None:
     table = crowd_with(0.7, 0)
     assert estimate_correlation(table, fit_answers, np.arange(49)) == 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,13 +48,6 @@ def test_answers_are_predicted_from_the_image_and_the_other_answers() -> None:
     assert evidence.log_predicted(np.log(prior_NC)) == pytest.approx(expected)
 
 
-def test_of_many_answers_some_choose_the_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
-    votes, truth_N = many_people(300, 30, 5, seed=1)
-    monkeypatch.setattr(sys.modules[Evidence.__module__], "MAX_EVIDENCE", 2000)
-    found = closed_form(votes, features_of(truth_N, 0.8))
-    assert right(found.label_N, truth_N) > right(majority_vote(votes).argmax(axis=1), truth_N)
-
-
 def random_features(items: int, width: int, seed: int) -> torch.Tensor:
     return torch.randn(items, width, generator=torch.Generator().manual_seed(seed)) * 3 + 1
 
@@ -91,20 +83,6 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, items: int, widt
     whole = decompose(x, teach_N).left_out(y, 0.01)
     monkeypatch.setattr(linear_ridge, "ROWS_PER_BLOCK", 3)
     np.testing.assert_allclose(decompose(x, teach_N).left_out(y, 0.01), whole, atol=1e-5)
-
-
-def test_what_is_kept_of_a_penalty_is_right_for_other_targets_and_penalties() -> None:
-    x, teach_N = random_features(20, 5, 0), np.arange(20) % 5 != 2
-    used = decompose(x, teach_N)
-    for penalty, seed in ((0.1, 1), (0.01, 2), (0.1, 3), (0.01, 1)):
-        y = random_targets(20, 3, seed)
-        np.testing.assert_array_equal(used.left_out(y, penalty), decompose(x, teach_N).left_out(y, penalty))
-
-
-def test_constant_features_give_the_mean_of_the_others() -> None:
-    y = random_targets(6, 3, 1)
-    got = decompose(torch.ones(6, 4), np.ones(6, dtype=bool)).left_out(y, 0.1)
-    np.testing.assert_allclose(got, (y.sum(axis=0) - y) / 5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("items", "width"), [(40, 6), (12, 30)])
@@ -181,22 +159,6 @@ def test_noise_has_no_weight(seed: int) -> None:
     np.testing.assert_allclose(found.prediction_NC, np.tile(found.alone.answers.class_share_C, (120, 1)))
 
 
-def test_constant_features_have_no_weight() -> None:
-    votes, _ = many_people(60, 10, 3, seed=0)
-    assert closed_form(votes, torch.zeros(60, 8)).calibration is None
-
-
-@pytest.mark.slow
-@given(st.permutations(range(4)), st.integers(0, 3))
-def test_the_order_of_the_classes_does_not_matter(order: list[int], seed: int) -> None:
-    votes, truth_N = many_people(60, 10, 4, seed=seed)
-    features = features_of(truth_N, 1.0, seed)
-    new_of = np.argsort(order)  # class c is called new_of[c]
-    renamed = replace(votes, label_R=new_of[votes.label_R], class_names=tuple(votes.class_names[c] for c in order))
-    one, other = closed_form(votes, features), closed_form(renamed, features)
-    np.testing.assert_allclose(other.posterior_NC, one.posterior_NC[:, order], atol=1e-3)
-
-
 def test_the_same_twice_and_at_any_scale() -> None:
     votes, truth_N = many_people(80, 10, 3, seed=2)
     features = features_of(truth_N, 1.0)
@@ -242,18 +204,6 @@ def test_replicates_are_averaged_and_differ() -> None:
         assert (found.posterior_NC.argmax(axis=1) == found.label_N).all()
 
 
-@pytest.mark.parametrize("items", [1, 2, 5])
-def test_few_items(items: int) -> None:
-    votes = votes_of([(item, person, item % 2) for item in range(items) for person in range(3)], items, 2)
-    found = closed_form(votes, random_features(items, 4, 0))
-    assert found.label_N.tolist() == [item % 2 for item in range(items)]
-
-
-def test_no_answers_at_all() -> None:
-    found = closed_form(votes_of([], 4), torch.randn(4, 3))
-    np.testing.assert_allclose(found.posterior_NC, 1 / 3)
-
-
 def test_a_label_that_nobody_gave_needs_more() -> None:
     """Two items of which people say the same, one of them deep inside another class: three agreeing people win there."""
     votes, truth_N = many_people(200, 20, 4, seed=5)
@@ -281,18 +231,6 @@ def test_features_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_ridge, "MAX_SIDE", 4)
     with pytest.raises(InputError, match=r"6 features are too many.*landmarks"):
         decompose(torch.randn(9, 6), np.ones(9, dtype=bool))
-
-
-@pytest.mark.parametrize(("items", "width"), [(30, 6), (6, 30)])
-def test_the_regression_itself_is_the_one_that_items_are_left_out_of(items: int, width: int) -> None:
-    """By the normal equations, and the same for an item that teaches nothing."""
-    x, y, teach_N = random_features(items, width, 3), random_targets(items, 3, 3), np.arange(items) > 0
-    spectrum = decompose(x, teach_N)
-    weight_DC, bias_C = spectrum.regression(y, 0.05)
-    new_D = random_features(1, width, 9)[0].double().numpy()
-    expected = ridge(x.double().numpy()[1:], y[1:], 0.05 * spectrum.total, new_D)
-    np.testing.assert_allclose(new_D @ weight_DC + bias_C, expected, atol=1e-4)
-    np.testing.assert_allclose(x[0].double().numpy() @ weight_DC + bias_C, spectrum.left_out(y, 0.05)[0], atol=1e-4)
 
 
 def test_the_classifier_says_of_new_items_what_it_says_of_those_without_answers() -> None:

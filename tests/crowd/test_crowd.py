@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from _crowd import Row, rows_of, simulated, votes_of
 from pals.crowd import Fusion, Result, closed_form, estimate_noise, fuse, leave_one_out, majority_vote, rank_doubts
-from pals.labels.candidates import Truth
-from pals.labels.metrics import accuracy_of
 from pals.pipeline.tables.result_tables import annotators_table, labels_table
 from pals.util.errors import InputError
 
@@ -109,15 +107,6 @@ def test_one_label_for_everything_is_no_better_than_chance() -> None:
     assert abs(table.loc["w3", "above_chance"]) < 0.15 and table.loc["w0", "above_chance"] > 0.6
 
 
-def test_few_items_are_no_worse_than_counted_with_ties_by_lot() -> None:
-    pairs = []
-    for seed in range(4):
-        votes, truth_N = simulated(100, [0.8, 0.8, 0.8], classes=10, seed=seed)
-        pairs.append((accuracy_of(majority_vote(votes), Truth.of(truth_N, votes.class_names)), right(fuse(votes, []), truth_N)))
-    counted, fitted = np.mean(pairs, axis=0)
-    assert fitted >= counted - 0.01
-
-
 # ---- fusion
 
 
@@ -137,16 +126,6 @@ def test_scores_that_hurt_leave_the_answers_alone() -> None:
     for score_NC in (rng.normal(size=(500, 3)), -np.eye(3)[truth_N], np.zeros((500, 3))):
         fusion = fuse(votes, [score_NC])
         assert fusion.calibration is None and np.array_equal(fusion.posterior_NC, alone.posterior_NC)
-
-
-def test_of_two_tables_of_scores_the_better_one_counts() -> None:
-    votes, truth_N = simulated(800, [0.6, 0.6, 0.6])
-    rng = np.random.default_rng(5)
-    good_NC, useless_NC = 2 * np.eye(3)[truth_N] + rng.normal(size=(800, 3)), rng.normal(size=(800, 3))
-    fusion = fuse(votes, [useless_NC, good_NC])
-    assert fusion.calibration is not None
-    assert fusion.calibration.slope_V[1] > 5 * fusion.calibration.slope_V[0]
-    assert right(fusion, truth_N) > right(fuse(votes, []), truth_N) + 0.05
 
 
 def test_gold_is_certain_whatever_the_scores_are() -> None:
@@ -169,19 +148,6 @@ def test_scores_are_checked() -> None:
 
 
 # ---- regression on kernels
-
-
-def test_landmarks_that_span_the_features_change_nothing() -> None:
-    """Twenty different rows, each five times: twenty landmarks would do, forty hold nearly all of them."""
-    rng = np.random.default_rng(0)
-    features_ND = torch.from_numpy(np.repeat(rng.normal(size=(20, 3)), 5, axis=0)).float()
-    target_NC = rng.dirichlet(np.ones(3), size=100)
-    all_NC, some_NC = (
-        leave_one_out(features_ND, target_NC, generator=torch.Generator().manual_seed(1), landmarks=count)
-        for count in (100, 60)
-    )
-    assert np.abs(all_NC - some_NC).max() < 0.1
-    assert not leave_one_out(features_ND, target_NC, generator=torch.Generator(), known_N=np.zeros(100, dtype=bool)).any()
 
 
 def test_leaving_one_out_against_really_leaving_it_out() -> None:

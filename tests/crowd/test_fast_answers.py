@@ -58,19 +58,6 @@ def test_a_fast_clicker_is_found_and_a_fast_expert_is_not(skill: float, expected
     assert found[:, 0].sum() == expected and found[:, 1:].sum() == 0
 
 
-def test_a_clicker_of_usual_pace_is_not_fast() -> None:
-    assert not any(flagged(crowd(200 + seed, skill=0.0)).any() for seed in range(10))
-
-
-@pytest.mark.parametrize("tick", [1.0, 60.0])
-def test_a_coarse_clock_does_not_matter(tick: float) -> None:
-    """Whole seconds or minutes: answers that share a tick share the time since the one before."""
-    votes = crowd(100, skill=0.0, speed=0.1, spread=0.3)
-    coarse = replace(votes, time_R=votes.time_R // tick * tick)
-    assert flagged(coarse).nonzero()[0].tolist() == [0]
-    assert pace(coarse).seconds_W == pytest.approx(pace(votes).seconds_W, rel=0.6)
-
-
 def test_seconds_by_hand() -> None:
     """w0: 10 s, then two answers together after 6 s (3 s each), a pause, 4 s: median of 3, 3, 4, 10. w1 answers once, w2 with
     two labels 5 s after another answer; nobody is named for the last."""
@@ -104,16 +91,6 @@ def test_the_seconds_that_an_answer_took_go_before_the_time_between_answers() ->
     np.testing.assert_array_equal(found.seconds_W, [4, 10, 10])
     several = votes_of([(0, 0, 0), (0, 0, 1), (1, 0, 0)], 2, answer=[0, 0, 1], seconds=[3, 3, 9])
     assert pace(several).answers_W.tolist() == [2] and pace(several).seconds_W.tolist() == [6]
-
-
-@pytest.mark.parametrize("people", [3, 4, 7])
-def test_the_median_of_all_others(people: int) -> None:
-    rng = np.random.default_rng(people)
-    gap_W = rng.uniform(1, 9, size=people)
-    rows = [(item, person, 0) for person in range(people) for item in range(21)]
-    found = pace(votes_of(rows, 21, times=[gap_W[person] * item for item, person, _ in rows]))
-    assert found.seconds_W == pytest.approx(gap_W)
-    assert found.others_W == pytest.approx([np.median(np.delete(gap_W, person)) for person in range(people)])
 
 
 def test_few_answers_and_few_people_flag_nobody() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -92,26 +90,6 @@ def test_where_none_is_missing_nothing_is_flagged() -> None:
     assert found.probability_N.sum() < 1
 
 
-def test_what_is_known_is_never_of_a_missing_class() -> None:
-    votes, features_ND, hidden_N = digits(HIDDEN)
-    known = np.flatnonzero(hidden_N)[:5]
-    gold_I = np.full(ITEMS, -1)
-    gold_I[known] = 1
-    assert (find(replace(votes, gold_I=gold_I), features_ND).probability_N[known] == 0).all()
-
-
-def test_whoever_does_not_know_says_so_too() -> None:
-    """The same item with "don't know" instead of an answer that agrees with the picture is likelier of a missing class."""
-    votes, features_ND, hidden_N = digits(HIDDEN)
-    rest = np.flatnonzero(~hidden_N)[:40]
-    before = find(votes, features_ND).probability_N[rest]
-    asked = np.isin(votes.item_R, rest)
-    unknown = replace(
-        votes.take(np.flatnonzero(~asked)), unknown_item_U=votes.item_R[asked], unknown_annotator_U=votes.annotator_R[asked]
-    )
-    assert np.log(find(unknown, features_ND).probability_N[rest] / before).mean() > 1
-
-
 def test_items_without_an_answer_are_judged_by_their_neighbours() -> None:
     votes, features_ND, hidden_N = digits(HIDDEN)
     silent_N = np.arange(ITEMS) % 10 == 0
@@ -146,12 +124,6 @@ def test_hiding_leaves_other_answers_alone() -> None:
 @pytest.mark.parametrize(("odds", "share"), [([1e6] * 10 + [1e-6] * 90, 0.1), ([0.5] * 100, 1 / 102), ([1.0] * 100, 1 / 102)])
 def test_the_share_that_is_missing(odds: list[float], share: float) -> None:
     assert missing_share(np.array(odds), parameters=6) == pytest.approx(share, abs=1e-3)
-
-
-def test_what_the_items_taught_themselves_must_gain_more() -> None:
-    odds_N = np.array([20.0] * 8 + [0.6] * 92)
-    assert missing_share(odds_N, parameters=1) == pytest.approx(0.15, abs=0.01)
-    assert missing_share(odds_N, parameters=6) == 1 / 102
 
 
 def test_odd_items_of_a_small_set_do_not_make_others_look_odd() -> None:
