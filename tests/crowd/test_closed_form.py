@@ -15,7 +15,7 @@ from _crowd import many_people, votes_of
 from pals.crowd import closed_form, linear_ridge, majority_vote
 from pals.crowd.branches import Branches
 from pals.crowd.closed_form import Evidence, balanced, mean_log_predicted, picture_gain, solve
-from pals.crowd.dawid_skene.annotator_model import answer_log_likelihood
+from pals.crowd.dawid_skene.annotator_model import answer_log_likelihood, design_effect
 from pals.crowd.dawid_skene.answer_table import arrange
 from pals.crowd.dawid_skene.em import fit_answers
 from pals.crowd.linear_ridge import BalancedRidge, decompose
@@ -38,13 +38,13 @@ def test_answers_are_predicted_from_the_image_and_the_other_answers() -> None:
     votes, _ = many_people(12, 6, 3, seed=0)
     table = arrange(replace(votes, gold_I=np.where(np.arange(12) == 4, 1, -1)))
     annotators, prior_NC = fit_answers(table).annotators, random_targets(12, 3, seed=0)
-    log_AC = answer_log_likelihood(table, annotators, np.arange(len(table.item_A)))
+    log_AC = answer_log_likelihood(table, annotators, np.arange(len(table.item_A))) / design_effect(table, 0.2)[table.item_A]
     expected = 0.0
     for answer, item in enumerate(table.item_A):
         others = [a for a in np.flatnonzero(table.item_A == item) if a != answer]
         without_C = prior_NC[item] * np.exp(log_AC[others].sum(axis=0))
         expected += 0 if item == 4 else np.log((without_C * np.exp(log_AC[answer])).sum() / without_C.sum())
-    evidence = Evidence.of(table, annotators, np.ones(12))
+    evidence = Evidence.of(table, annotators, 0.2, np.ones(12))
     assert evidence.log_predicted(np.log(prior_NC)) == pytest.approx(expected)
 
 

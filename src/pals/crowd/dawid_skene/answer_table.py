@@ -1,9 +1,10 @@
 """What annotators wrote, arranged for the annotator model: one entry for each answer, one row for each label that it lists.
 
 An answer gives every class one of four roles: FIRST (the label, or each label of an unranked set), SECOND, LISTED (further
-ranks, and possible classes beside a first choice), or UNLISTED. Sets are ranked as they are written if that order tells. Its form is everything else that was written: how many labels
-have each role, the stated percentage of the first, and whether the answer is marked as unsure. A sure single label is a form, a
-set of three is another, "deer, 70%, perhaps dog" a third. What a form is worth is estimated from the data (`annotator_model`).
+ranks, and possible classes beside a first choice), or UNLISTED. Sets are ranked as they are written if that order shows which
+is likelier. Its form is everything else that was written: how many labels have each role, the stated percentage of the first,
+and whether the answer is marked as unsure. A sure single label is a form, a set of three is another, "deer, 70%, perhaps dog"
+a third. What a form is worth is estimated from the data (`annotator_model`).
 
 Symbols: A answers, R rows (listed labels), F forms, N items, C classes.
 """
@@ -207,7 +208,7 @@ def arrange(votes: Votes) -> AnswerTable:
     best_A = np.full(answers, np.iinfo(np.int64).max)
     np.minimum.at(best_A, answer_R, rank_R)
     role_R = np.where(rank_R == best_A[answer_R], FIRST, np.where(rank_R == 2, SECOND, LISTED))
-    count_A4 = np.stack([np.bincount(answer_R, role_R == role, minlength=answers) for role in range(4)], axis=1)
+    count_A4 = np.stack([np.bincount(answer_R[role_R == role], minlength=answers) for role in range(4)], axis=1)
     count_A4[:, UNLISTED] = classes - count_A4.sum(axis=1)
     percent_A = np.full(answers, np.nan)
     top = np.flatnonzero((role_R == FIRST) & ~np.isnan(percent_R))
