@@ -62,7 +62,7 @@ def measure(crowd: Crowd, items: int, seed: int) -> list[float]:
     found = [majority, float((dawid_skene(votes).label_N != truth_N).mean())]
     for opinions in ([], [logits_NC]):
         fusion = fuse(votes, opinions)
-        found += [estimate_noise(votes, fusion).labels_wrong, float((fusion.label_N != truth_N).mean())]
+        found += [estimate_noise(fusion).labels_wrong, float((fusion.label_N != truth_N).mean())]
     return found
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pals.crowd.fusion import Fusion
-from pals.crowd.next_answer import WORTH, Source, decide, standing_of, typical_person
+from pals.crowd.next_answer import WORTH, Answerer, decide, standing_of, typical_annotator
 from pals.readers import Votes
 
 STEP = 0.1
@@ -70,8 +70,9 @@ def by_the_rule(
     enough = False
     while True:
         fusion = fit(arrivals.first(count_N))
-        person = typical_person(fusion.consensus.answers, fusion.consensus.annotators)
-        crowd = Source("", 1.0, (person,), np.zeros(len(count_N), dtype=np.int64), arrivals.total_N - count_N)
+        crowd = Answerer(
+            "", 1.0, (typical_annotator(fusion),), np.zeros(len(count_N), dtype=np.int64), arrivals.total_N - count_N
+        )
         found = decide(standing_of(fusion), [crowd], worth)
         left = rng.permutation(np.flatnonzero(count_N < arrivals.total_N))  # ties are broken at random
         left = left[np.argsort(-found.rate_N[left], kind="stable")]

@@ -20,8 +20,8 @@ from small_sets import add_feature_options, read, read_features
 
 from pals.crowd import estimate_noise, fuse
 from pals.crowd.answer_forecast import forecast
-from pals.crowd.closed_form import Again, spectrum_of
-from pals.crowd.next_answer import Source, as_sure_as, decide, standing_of, typical_person
+from pals.crowd.closed_form import Refit, spectrum_of
+from pals.crowd.next_answer import Answerer, as_sure_as, decide, standing_of, typical_annotator
 from pals.readers import Votes
 
 BEFORE = (1.5, 2.0)  # answers an item from which a forecast is made
@@ -45,7 +45,7 @@ def main() -> None:
     kinds: dict[str, Callable[[], Fit]] = {"alone": lambda: lambda part: fuse(part, [])}
     if "pictures" in args.kinds:
         spectrum = spectrum_of(read_features(args, votes.items), np.ones(len(truth_N), dtype=bool))
-        kinds["pictures"] = lambda: Again(spectrum)
+        kinds["pictures"] = lambda: Refit(spectrum)
     for kind in args.kinds:
         if "stop" in args.parts:
             show_stop(kind, votes, truth_N, kinds[kind], args.seeds)
@@ -117,11 +117,10 @@ def forecasts(votes: Votes, truth_N: np.ndarray, fit: Fit, before: float, seed: 
     count_N = 1 + (rng.permutation(len(truth_N)) < (before - 1) * len(truth_N)).astype(int)
     part = arrivals.first(count_N)
     fusion = fit(part)
-    said = 1 - estimate_noise(part, fusion, seed).labels_wrong
+    said = 1 - estimate_noise(fusion, seed).labels_wrong
     standing = as_sure_as(standing_of(fusion), said, np.arange(len(truth_N)))
-    person = typical_person(fusion.consensus.answers, fusion.consensus.annotators)
     once_N = np.minimum(arrivals.total_N - count_N, 1)
-    crowd = Source("", 1.0, (person,), np.zeros(len(truth_N), dtype=int), once_N)
+    crowd = Answerer("", 1.0, (typical_annotator(fusion),), np.zeros(len(truth_N), dtype=int), once_N)
     order = np.argsort(-decide(standing, [crowd]).rate_N, kind="stable")
     for further in FURTHER:
         more_N = count_N.copy()

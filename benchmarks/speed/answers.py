@@ -134,7 +134,7 @@ def measure(answers: int, seed: int, compare: bool, folder: Path) -> list[dict[s
 
 
 def measure_fit(answers: int, seed: int, folder: Path) -> list[dict[str, Any]]:
-    """The same of the stages of `pals fit --no-images`: read, one model, a second one with hard items, all that is found (the
+    """The same of the stages of `pals fit --no-images`: read, the annotator model, its replicates, all that is found (the
     agreement, the estimate of what is wrong, the tables), and the files."""
     truth_N = write_answers(folder / "votes.csv", answers, seed)
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here

@@ -390,11 +390,14 @@ class Refit:
         self.spectrum, self.strength = spectrum, strength
         self.penalties: tuple[float, ...] = PENALTIES
 
-    def __call__(self, votes: Votes) -> Consensus:
+    def __call__(self, votes: Votes) -> Fusion:
         table = arrange(votes)
+        alone = fit_answers(table, self.strength)
         fitted = JointFit(
             table, BalancedRidge(self.spectrum), Branches.of(votes, table), self.strength, penalties=self.penalties
         )
         consensus, images = fitted()
         self.penalties = (images.penalty,)
-        return consensus
+        helped = images.slope > 0
+        calibration = Calibration(np.array([images.slope]), np.log(table.class_share_C)) if helped else None
+        return Fusion.of([consensus if helped else alone], alone, np.exp(images.log_NC), calibration, images.gain)
