@@ -15,6 +15,7 @@ from pals.crowd.agreement import (
     cohen_kappa,
     fleiss_kappa,
     fleiss_kappa_of_classes,
+    gwet_ac1,
     krippendorff_alpha,
 )
 from pals.readers import Votes
@@ -52,6 +53,19 @@ def test_krippendorffs_own_example() -> None:
 def test_fleiss_own_example() -> None:
     count_NC = np.array(RATED.split(), dtype=int).reshape(10, 5)
     assert fleiss_kappa(count_NC) == pytest.approx(0.210, abs=5e-4)
+
+
+def test_gwets_ac1_is_high_where_one_class_is_rare_and_kappa_is_not() -> None:
+    """Of ten items with two answers each nine agree on the first class: chance is 2 x .95 x .05 for AC1, 1 - that for kappa."""
+    count_NC = np.array([[2, 0]] * 9 + [[1, 1]])
+    assert gwet_ac1(count_NC) == pytest.approx((0.9 - 0.095) / (1 - 0.095))
+    assert fleiss_kappa(count_NC) == pytest.approx((0.9 - 0.905) / (1 - 0.905))
+
+
+def test_gwets_ac1_of_three_answers_to_three_classes() -> None:
+    """Agreement (1 + 1/3 + 0 + 1/3) / 4; shares 1/2, 1/4, 1/4, so chance (1/4 + 3/16 + 3/16) / 2."""
+    count_NC = np.array([[3, 0, 0], [2, 1, 0], [1, 1, 1], [0, 1, 2]])
+    assert gwet_ac1(count_NC) == pytest.approx((5 / 12 - 5 / 16) / (1 - 5 / 16))
 
 
 def test_fleiss_own_example_class_by_class() -> None:

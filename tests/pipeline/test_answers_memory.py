@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pals.crowd import Fusion, Result, fuse
+from pals.crowd import Fusion, Result, dawid_skene
 from pals.crowd.agreement import agreement
-from pals.crowd.dawid_skene import sparse_em
 from pals.pipeline.asking_state import AskingState, default_next_table
 from pals.pipeline.stages.read_answers import votes_of_frame
 from pals.pipeline.tables.result_tables import csv_text, labels_table, write_csv
@@ -30,9 +29,16 @@ def large() -> tuple[Votes, Fusion]:
     frame = pd.DataFrame({"item": item_R, "annotator": np.arange(2 * ITEMS) % PEOPLE, "label": [f"c{c:02}" for c in label_R]})
     votes = votes_of_frame(frame, VotesConfig(votes=()))
     with pytest.MonkeyPatch.context() as patch:
+<<<<<<< HEAD
         patch.setattr("pals.crowd.blocks.MAX_DOUBLE_NUMBERS", 1)
         patch.setattr(sparse_em, "MANY", 0)
         return votes, fuse(votes, (), strength=10.0, iterations=1)
+=======
+        patch.setattr("pals.crowd.blocks.SINGLE", 1)
+        alone = dawid_skene(votes, correlation=0.0)
+        shares_NC = np.broadcast_to(alone.answers.class_share_C, alone.posterior_NC.shape)
+        return votes, Fusion.of([alone], alone, shares_NC, None, 0.0)
+>>>>>>> 9453427 (Effective annotators, guideline.csv and Gwet's AC1; one fit of answers alone)
 
 
 def held(work: Callable[[], object]) -> tuple[float, float]:
@@ -52,7 +58,7 @@ def test_tables_of_items_by_classes_are_few(large: tuple[Votes, Fusion], monkeyp
     monkeypatch.setattr("pals.crowd.blocks.MAX_DOUBLE_NUMBERS", 1)
     monkeypatch.setattr("pals.crowd.agreement.MAX_GROUPS", 20)
     monkeypatch.setattr("pals.crowd.agreement.BLOCK_VALUES", 60_000)
-    monkeypatch.setattr("pals.crowd.next_answer.BLOCK", 20_000)
+    monkeypatch.setattr("pals.crowd.next_answer.MAX_PATH_NUMBERS", 20_000)
     result = Result(votes, fusion.posterior_NC)
     assert result.posterior_NC is fusion.posterior_NC and fusion.posterior_NC.dtype == np.float32
 

@@ -30,7 +30,7 @@ TRAINED = ("--network", "small-cnn", "--no-frozen", "--folds", "2", "--set", "da
 FILES = {
     *(".lock", "config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "summary.json", "model.safetensors", "votes.csv"),
     *("labels.csv", "doubtful.csv", "annotators.csv", "confusion.csv", "classes.csv", "agreement.csv", "next.csv"),
-    *("second-look.npz", "standing.npz", "report.json", "report.html"),
+    *("guideline.csv", "second-look.npz", "standing.npz", "report.json", "report.html"),
 }
 LABELS = [
     *("item", "label", "confidence", "second", "second_probability", "third", "third_probability", "majority", "dawid_skene"),

@@ -136,9 +136,9 @@ def test_agreement_by_hand_in_a_table_and_a_sentence() -> None:
     votes, _ = simulated(60, (0.95, 0.9, 0.3), seed=4)
     result, found = Result(votes, dawid_skene(votes).posterior_NC), agreement(votes, rounds=100)
     table = tables.agreement_table(found, result)
-    assert table["of"].tolist() == ["everybody"] * 2 + ["class"] * 6 + ["pair"] * 3
+    assert table["of"].tolist() == ["everybody"] * 3 + ["class"] * 6 + ["pair"] * 3
     measures = ["krippendorff_alpha", "fleiss_kappa"]
-    assert table["measure"].tolist() == [*measures, *np.repeat(measures, 3), *["cohen_kappa"] * 3]
+    assert table["measure"].tolist() == [*measures, "gwet_ac1", *np.repeat(measures, 3), *["cohen_kappa"] * 3]
     assert (table["low"] <= table["value"]).all() and (table["value"] <= table["high"]).all()
     pairs = table[table["of"] == "pair"].set_index(["name", "other"])["value"]
     assert pairs.idxmax() == ("w0", "w1")

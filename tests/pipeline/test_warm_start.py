@@ -1,25 +1,25 @@
-"""An update begins with what the run found: the same result as from the beginning, with less work."""
+"""An update finds what a fit of all answers finds, and compares it with the labels of the run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from _crowd import many_people
-from _slow import rest_slow
 from pals import fit
+<<<<<<< HEAD
 from pals.crowd import dawid_skene
 from pals.crowd.dawid_skene import em, sparse_em
+=======
+>>>>>>> 9453427 (Effective annotators, guideline.csv and Gwet's AC1; one fit of answers alone)
 from pals.pipeline import update
-from pals.pipeline.stages import load as loading
-from pals.pipeline.stages.warm_start import earlier_posterior
-from pals.readers import Votes
+from pals.pipeline.stages.warm_start import earlier_labels
 
 
+<<<<<<< HEAD
 def grown() -> tuple[Votes, np.ndarray]:
     """Votes on 600 items, and what was found from all but the last hundred answers."""
     votes, _ = many_people(600, 25, 5, seed=4)
@@ -65,36 +65,29 @@ def test_few_iterations_are_enough_and_some_labels_are_no_start(tmp_path: Path) 
     again = dawid_skene(votes, strength=30.0, start_NC=cold.posterior_NC)
     assert again.iterations <= cold.iterations / 3
     assert again.posterior_NC == pytest.approx(cold.posterior_NC, abs=1e-3)
+=======
+def test_earlier_labels_are_read_where_they_can_be(tmp_path: Path) -> None:
+>>>>>>> 9453427 (Effective annotators, guideline.csv and Gwet's AC1; one fit of answers alone)
     votes, _ = many_people(20, 4, 3, seed=1)
     earlier = str(tmp_path / "votes.csv")
-    assert earlier_posterior(votes, None) is None and earlier_posterior(votes, earlier) is None
-    (tmp_path / "labels.csv").write_text("item,label\ni0,c1\n")
-    assert earlier_posterior(votes, earlier) is None
-    header = "item,label,confidence,second,second_probability,third,third_probability\n"
-    (tmp_path / "labels.csv").write_text(f"{header}i1,c2,0.6,c0,0.3,c1,x\nnobody,c0,1,,,,\n")
-    start_NC = earlier_posterior(votes, earlier)
-    assert start_NC is not None and start_NC[1] == pytest.approx([1 / 3, 0, 2 / 3]) and start_NC.sum() == pytest.approx(1)
+    assert earlier_labels(votes, None) is None and earlier_labels(votes, earlier) is None
+    (tmp_path / "labels.csv").write_text("item,label\ni1,c2\ni2,unheard of\nnobody,c0\n")
+    label_N = earlier_labels(votes, earlier)
+    assert label_N is not None
+    known = votes.items.index("i1")
+    assert label_N[known] == votes.class_names.index("c2") and (np.delete(label_N, known) == -1).all()
 
 
-def test_an_update_begins_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_finds_what_a_fit_of_all_answers_finds(tmp_path: Path) -> None:
     votes, _ = many_people(90, 8, 3, seed=2)
     table = votes.to_frame()[["item", "annotator", "label"]].replace("c0", "=c0")  # a class that a spreadsheet would run
     table.iloc[:-40].to_csv(tmp_path / "first.csv", index=False)
     table.iloc[-40:].to_csv(tmp_path / "second.csv", index=False)
-    fit(None, tmp_path / "first.csv", out=tmp_path / "run", no_images=True)
-    given: list[np.ndarray | None] = []
-    real = loading.dawid_skene
-
-    def watched(votes: Votes, **options: Any) -> Any:
-        given.append(options.get("start_NC"))
-        return real(votes, **options)
-
-    monkeypatch.setattr(loading, "dawid_skene", watched)
-    warm = update(tmp_path / "run", tmp_path / "second.csv", out=tmp_path / "updated")
     table.to_csv(tmp_path / "all.csv", index=False)
-    cold = fit(None, tmp_path / "all.csv", out=tmp_path / "cold", no_images=True)
-    assert given[1] is None and given[0] is not None
-    assert (given[0].sum(axis=1) > 0.999).mean() > 0.6  # items that the run had answers to
-    both = pd.merge(warm.labels, cold.labels, on="item")
+    fit(None, tmp_path / "first.csv", out=tmp_path / "run", no_images=True)
+    updated = update(tmp_path / "run", tmp_path / "second.csv", out=tmp_path / "updated")
+    whole = fit(None, tmp_path / "all.csv", out=tmp_path / "whole", no_images=True)
+    both = pd.merge(updated.labels, whole.labels, on="item")
     assert len(both) == 90 and (both["label_x"] == both["label_y"]).mean() > 0.99
     assert both["confidence_x"].to_numpy() == pytest.approx(both["confidence_y"].to_numpy(), abs=0.02)
+    assert updated.noise.earlier is not None

@@ -55,9 +55,9 @@ def test_the_folder_gives_the_decisions_and_the_state_of_the_fit(found: Findings
     right_N = AskingState.load(found.folder).standing.right_N
     assert 1 - right_N[judged].mean() == pytest.approx(found.noise.labels_wrong, abs=1e-3)
     state, again = AskingState.of(found.trained.fusion, found.result, found.noise.labels_wrong), AskingState.load(found.folder)
-    for name in ("decides_NC", "belief_NC", "hard_NC"):
+    for name in ("decides_NC", "belief_NC"):
         assert (getattr(again.standing, name) == getattr(state.standing, name)).all()
-    assert (again.typical.easy_CC == state.typical.easy_CC).all() and (again.typical.hard_CC == state.typical.hard_CC).all()
+    assert (again.typical_CC == state.typical_CC).all()
 
 
 def test_forecasts_for_budgets_and_experts(run: Path) -> None:

@@ -65,7 +65,8 @@ AFTERWARDS = {
 }
 FITTED = {"resume": FIT, **AFTERWARDS}
 LONG = ("resume", "update")  # commands that take seconds: they see a third of the damages of each file
-ONLY_WRITTEN = ("report.html", "report.json", "doubtful.csv", "confusion.csv", "classes.csv", "agreement.csv", "next.csv")
+WRITTEN_TABLES = ("doubtful.csv", "confusion.csv", "classes.csv", "agreement.csv", "guideline.csv", "next.csv")
+ONLY_WRITTEN = ("report.html", "report.json", *WRITTEN_TABLES)
 """Nothing reads them but people, the report's page and `relabel`."""
 
 

@@ -1,4 +1,9 @@
-"""How far annotators agree, beyond chance: Krippendorff's alpha, Fleiss' kappa, and Cohen's kappa for two annotators.
+"""How far annotators agree, beyond chance: Krippendorff's alpha, Fleiss' kappa, Gwet's AC1, and Cohen's kappa for two.
+
+Alpha and kappa expect much agreement by chance where nearly all answers are one label, so they are low there although answers
+seldom differ. Gwet's AC1 (2008, doi:10.1348/000711006X126600) takes as chance, with shares p_c of C labels,
+    sum_c p_c (1 - p_c) / (C - 1),
+which is small for such shares.
 
 All of them compare answers with one another and know no truth. An answer that names several labels takes no side, and is left
 out; of several answers by one annotator to one item the last one counts. Intervals are of the bootstrap over items: all that
@@ -63,6 +68,7 @@ class Agreement:
     several: int  # answers that name several labels, left out
     alpha: Measured
     fleiss: Measured
+    ac1: Measured
     alpha_of_class: tuple[Measured, ...]  # this label against all others
     fleiss_of_class: tuple[Measured, ...]
     pairs: tuple[Pair, ...]
@@ -96,6 +102,11 @@ def fleiss_kappa(count_NC: np.ndarray) -> float:
     """Fleiss' kappa from how many annotators gave each label to each item. Where their number differs between items, the
     agreement is the mean over items and chance follows the shares of all answers."""
     return float(_fleiss(_terms(count_NC.astype(np.float64)).sum(axis=0)))
+
+
+def gwet_ac1(count_NC: np.ndarray) -> float:
+    """Gwet's AC1 from how many people gave each label to each item; chance follows the shares of all answers."""
+    return float(_ac1(_terms(count_NC.astype(np.float64)).sum(axis=0)))
 
 
 def fleiss_kappa_of_classes(count_NC: np.ndarray) -> np.ndarray:
@@ -156,6 +167,12 @@ def _fleiss(sum_T: np.ndarray) -> np.ndarray:
     return _beyond(1 - ratio(sum_T[..., 2], sum_T[..., 0]), (share_C**2).sum(axis=-1))
 
 
+def _ac1(sum_T: np.ndarray) -> np.ndarray:
+    share_C = ratio(sum_T[..., 3:], sum_T[..., 3:].sum(axis=-1, keepdims=True))
+    chance = ratio((share_C * (1 - share_C)).sum(axis=-1), np.array(share_C.shape[-1] - 1.0))
+    return _beyond(1 - ratio(sum_T[..., 2], sum_T[..., 0]), chance)
+
+
 def _beyond(agree: np.ndarray, chance: np.ndarray) -> np.ndarray:
     """Agreement beyond chance, as a share of what there could be."""
     return ratio(agree - chance, 1 - chance)
@@ -170,6 +187,7 @@ def _against_others(count_NC: np.ndarray) -> list[np.ndarray]:
 class _Crowd(TypedDict):
     alpha: Measured
     fleiss: Measured
+    ac1: Measured
     alpha_of_class: tuple[Measured, ...]
     fleiss_of_class: tuple[Measured, ...]
 
@@ -188,6 +206,7 @@ def _of_crowd(count_NC: csr_matrix, rounds: int, rng: np.random.Generator) -> _C
     return {
         "alpha": measured(_alpha, everybody),
         "fleiss": measured(_fleiss, everybody),
+        "ac1": measured(_ac1, everybody),
         "alpha_of_class": tuple(measured(_alpha, part) for part in own),
         "fleiss_of_class": tuple(measured(_fleiss, part) for part in own),
     }

@@ -135,12 +135,14 @@ def closed_form(votes: Votes, features_ND: Tensor, *, strength: float = SKILL_ST
     return solve(votes, features_ND, strength=strength).fusion
 
 
-def solve(votes: Votes, features_ND: Tensor, *, strength: float = SKILL_STRENGTH) -> Solution:
-    """`closed_form`, with a classifier for features to come."""
+def solve(
+    votes: Votes, features_ND: Tensor, *, strength: float = SKILL_STRENGTH, alone: Consensus | None = None
+) -> Solution:
+    """`closed_form`, with a classifier for features to come; `alone` is the fit of the answers alone, if it is known."""
     check(votes, strength)
     table, width = arrange(votes), features_ND.shape[1]
     branches = Branches.of(votes, table)
-    alone = dawid_skene(votes, strength=strength)
+    alone = alone or dawid_skene(votes, strength=strength)
     if not table.answered_N.any():
         fusion = Fusion.of([alone], alone, np.exp(_shares(table)), None, 0.0)
         return Solution(fusion, _shares(table), np.zeros((width, table.num_classes)), np.log(table.class_share_C))

@@ -105,13 +105,16 @@ class Fusion:
         return top_N
 
 
-def fuse(votes: Votes, scores: Sequence[np.ndarray], *, strength: float = SKILL_STRENGTH) -> Fusion:
+def fuse(
+    votes: Votes, scores: Sequence[np.ndarray], *, strength: float = SKILL_STRENGTH, alone: Consensus | None = None
+) -> Fusion:
     """Labels from answers and from scores of classifiers that have not seen the item's answers.
 
     Args:
         votes: The answers.
         scores: Tables N x C of logits, or of anything that is larger for likelier classes.
         strength: Prior of an annotator's skill, in answers.
+        alone: The fit of the answers alone (`dawid_skene`), if it is known.
 
     Returns:
         The labels; those of the answers alone if the scores help no more than chance would (Schwarz's criterion).
@@ -119,7 +122,7 @@ def fuse(votes: Votes, scores: Sequence[np.ndarray], *, strength: float = SKILL_
     Raises:
         InputError: A table has another shape, or holds NaN or infinity.
     """
-    alone = dawid_skene(votes, strength=strength)
+    alone = alone or dawid_skene(votes, strength=strength)
     table, score_VNC = alone.answers, _checked(scores, alone)
     share_C, ones_N = table.class_share_C, np.ones(table.num_items)
     without = Fusion.of([alone], alone, np.tile(share_C, (table.num_items, 1)), None, 0.0)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from pals.crowd.copied_answers import never_differ
 from pals.crowd.data_checks import find_mix_up
 from pals.crowd.result import GOLD
 from pals.pipeline.stages.analysis import Analysis
@@ -105,7 +104,7 @@ def copied_answers(found: Analysis) -> list[str]:
         f"{_listed([names[person] for person in same.people])} gave the same answer to all {same.items:,} items they have in "
         f"common. Annotators who answer independently differ now and then: if one copied from another, they count as one, and "
         f"more is wrong than estimated."
-        for same in never_differ(found.result.votes, found.measured_agreement)
+        for same in found.copies
     ]
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from pals.crowd import STATUS, NoiseEstimate
 from pals.crowd.agreement import Agreement, Measured
+from pals.crowd.effective_annotators import EffectiveAnnotators
 from pals.crowd.result import NO_ANSWER
 from pals.pipeline.asking_state import count_decisions
 from pals.pipeline.finished_run import UNNAMED
@@ -29,6 +30,8 @@ from pals.util.words import how_many, one_line
 SUMMARY_FORMAT = 1
 ALPHA_GRADES = ((0.8, "reliable"), (2 / 3, "fit for tentative conclusions"), (-math.inf, "weak"))
 """Krippendorff's words for his alpha, each with the smallest value that it applies to."""
+MIN_LOST_ANNOTATORS = 0.2
+"""Answers to an item that shared mistakes must cost before a sentence says so."""
 
 
 def summary_numbers(found: Analysis) -> dict[str, Any]:
@@ -59,8 +62,17 @@ def summary_numbers(found: Analysis) -> dict[str, Any]:
         "labels_wrong_interval": [noise.low, noise.high],
         "earlier_labels_wrong": None if noise.earlier is None else noise.earlier[0],
         "earlier_labels_wrong_interval": None if noise.earlier is None else list(noise.earlier[1:]),
+        "models_differ": noise.models_differ,
+        "effective_annotators": {
+            "answers_per_item": found.effective.answers,
+            "independent": found.effective.independent,
+            "correlation": found.effective.correlation,
+            "copies": [[votes.annotators[person] for person in same.people] for same in found.copies],
+        },
+        "guideline_items": len(tables["guideline"]),
         "krippendorff_alpha": _measured(measured.alpha),
         "fleiss_kappa": _measured(measured.fleiss),
+        "gwet_ac1": _measured(measured.ac1),
         "agreement_by_class": {
             name: {"krippendorff_alpha": _measured(alpha), "fleiss_kappa": _measured(kappa)} for name, alpha, kappa in of_class
         },
@@ -111,10 +123,12 @@ def summary_sentences(found: Analysis, numbers: Mapping[str, Any], warnings: Seq
         ([changes, errors], False),
         (unsure_sentence(found.result, found.trained.fusion.consensus), True),
         (agreement_sentence(found.measured_agreement), True),
+        (effective_sentence(found.effective), True),
+        (guideline_sentence(found.tables["guideline"]), True),
         (_most_confused(found), False),
         ([taxonomy_sentence(numbers["taxonomy"])] if numbers["taxonomy"] else [], True),
         ([still_wrong(found.noise)], False),
-        (models_differ(found.noise), True),
+        (models_differ(found), True),
         (_earlier_estimate(found), True),
         (group_sentences(found.groups), True),
         (next_step(found.groups, run_of(found.trained.plan.folder) or found.trained.plan.folder), False),
@@ -130,9 +144,45 @@ def agreement_sentence(found: Agreement) -> list[str]:
     alpha = found.alpha
     if math.isnan(alpha.value):
         return []
-    grade = next(words for least, words in ALPHA_GRADES if alpha.value >= least)
     likely = f"{alpha.value:.2f} ({alpha.low:.2f} to {alpha.high:.2f})"
-    return [f"Inter-annotator agreement is {grade}: Krippendorff's alpha is {likely}, where 1 is perfect and 0 is chance."]
+    line = (
+        f"Inter-annotator agreement is {_grade(alpha)}: Krippendorff's alpha is {likely}, where 1 is perfect and 0 is chance."
+    )
+    ac1 = found.ac1
+    if _grade(ac1) != _grade(alpha) and ac1.low > alpha.high:
+        line += (
+            f" Gwet's AC1 is {ac1.value:.2f} ({ac1.low:.2f} to {ac1.high:.2f}): most answers are of few classes and agree, and "
+            f"the disagreement is about the rare ones."
+        )
+    return [line]
+
+
+def _grade(found: Measured) -> str:
+    return next((words for least, words in ALPHA_GRADES if found.value >= least), "")
+
+
+def effective_sentence(found: EffectiveAnnotators) -> list[str]:
+    """How many independent annotators the answers are worth; empty if they are worth what they are."""
+    if found.answers - found.independent < MIN_LOST_ANNOTATORS:
+        return []
+    worth = f"worth {found.independent:.1f} independent ones"
+    if found.everybody:
+        return [f"Your {found.everybody:,} annotators are {worth}: they share mistakes."]
+    return [f"The {found.answers:.1f} answers to an item are {worth}: annotators share mistakes."]
+
+
+def guideline_sentence(table: pd.DataFrame) -> list[str]:
+    """On how many items the best annotators agree with one another against the crowd, and about which classes."""
+    if not len(table):
+        return []
+    crowd, answer, count = table["crowd_answer"].iloc[0], table["best_answer"].iloc[0], len(table)
+    pair = int(((table["crowd_answer"] == crowd) & (table["best_answer"] == answer)).sum())
+    return [
+        one_line(
+            f"The best annotators agree with one another against the crowd on {how_many(count, 'item')}, most often {answer} "
+            f"against {crowd} ({pair:,}): no vote can settle these, the instructions can (guideline.csv)."
+        )
+    ]
 
 
 def still_wrong(noise: NoiseEstimate) -> str:
@@ -145,11 +195,12 @@ def still_wrong(noise: NoiseEstimate) -> str:
     )
 
 
-def models_differ(noise: NoiseEstimate) -> list[str]:
-    """How far the fit of the answers alone and the fit with the images disagree about the labels."""
-    if noise.models_differ == 0:
+def models_differ(found: Analysis) -> list[str]:
+    """How far the fit of the answers alone and the fit with the images disagree about the labels; empty without images."""
+    differ = found.noise.models_differ
+    if found.trained.fusion.calibration is None or differ == 0:
         return []
-    return [f"The annotator model alone and the one with the images differ in {100 * noise.models_differ:.1f}% of the labels."]
+    return [f"The models differ: {100 * differ:.1f}% of the labels are others by the answers alone than with the images."]
 
 
 def _earlier_estimate(found: Analysis) -> list[str]:

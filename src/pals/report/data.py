@@ -54,8 +54,11 @@ def report_data(findings: Findings) -> dict[str, Any]:
     order = gallery_rows(findings.labels, findings.doubtful)
     gallery = gallery_entries(order[:MAX_GALLERY_ITEMS], findings)
     groups = none_of_these_groups(findings)
+    guideline = guideline_entries(findings.tables["guideline"], votes)
     easy, hard = easy_and_hard(findings.labels, votes)
-    shown = [entry["item"] for part in (gallery, easy, hard, *(group["items"] for group in groups)) for entry in part]
+    shown = [
+        entry["item"] for part in (gallery, guideline, easy, hard, *(group["items"] for group in groups)) for entry in part
+    ]
     shown += [other["item"] for entry in gallery for other in entry["neighbors"]]
     epochs = read_epochs(findings.folder)
     data = {
@@ -72,10 +75,12 @@ def report_data(findings: Findings) -> dict[str, Any]:
             "labels_wrong": noise.labels_wrong,
             "low": noise.low,
             "high": noise.high,
-            "sentence": "",
+            "sentence": "It cannot see mistakes that most annotators share.",
         },
         "gallery": gallery,
         "gallery_of": len(order),
+        "guideline": guideline,
+        "guideline_of": len(findings.tables["guideline"]),
         "none_of_these": groups,
         "taxonomy": tree and report_tree(tree, result, findings.confusion),
         "confusion": confusion_cells(findings.confusion, votes.class_names),
@@ -178,6 +183,14 @@ def none_of_these_groups(findings: Findings) -> list[dict[str, Any]]:
         group = {"size": len(item_G), "file": group_file(number), "labels": labels, "disputed": disputed, "items": first}
         found.append(group)
     return found
+
+
+def guideline_entries(table: pd.DataFrame, votes: Votes) -> list[dict[str, Any]]:
+    """The first items of guideline.csv, each with its answers."""
+    rows = table.head(MAX_EXAMPLES).to_dict("records")
+    place = {name: item for item, name in enumerate(votes.items)} if rows else {}
+    answers = answers_of(votes, (place[row["item"]] for row in rows))
+    return [{**row, "votes": answers[place[row["item"]]]} for row in rows]
 
 
 def easy_and_hard(labels: pd.DataFrame, votes: Votes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

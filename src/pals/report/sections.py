@@ -71,12 +71,15 @@ def sections(data: Data) -> tuple[list[Section], dict[str, Any]]:
         "of": data["gallery_of"],
         "status_words": {status: words for status, words in STATUS_WORDS.items() if status in statuses},
     }
+    contested = [{**row, "said": in_words(row["votes"])} for row in data.get("guideline", ())]  # older runs have none
+    disputed = {"found": contested, "of": data["guideline_of"], "thumbs": thumbs} if contested else None
     examples = {"easy": easy, "hard": hard, "of": data["examples_of"], "thumbs": thumbs}
     charts = training_charts(data["curves"])
     found = [
         Section("overview", "Overview", overview(data)),
         Section("doubtful", "Items to review", review),
         Section("none-of-these", "None of these", {"missing": groups, "thumbs": thumbs} if groups else None),
+        Section("guideline", "Guideline", disputed),
         Section("people", "People", annotators(data, counts, heat)),
         Section("confusion", "Mix-ups", heat and {"confusion": heat}),
         Section("tree", "Taxonomy", tree and {"tree": taxonomy_tree(tree, lambda pair: pair_link(pair, counts))}),

@@ -27,8 +27,8 @@ GIVEN = "given.csv"
 FIT_FILES = frozenset(
     ("config.yaml", "run.json", "log.jsonl", "checkpoint.pt", "model.safetensors", "features.safetensors", "report.html",
      "report.json", "summary.json", "second-look.npz", "standing.npz", "labels.csv", "doubtful.csv", "annotators.csv",
-     "workers.csv", "classes.csv", "confusion.csv", "agreement.csv", "probabilities.csv", "next.csv", "votes.csv",
-     "taxonomy.csv", "none_of_these", "folds")
+     "workers.csv", "classes.csv", "confusion.csv", "agreement.csv", "guideline.csv", "probabilities.csv", "next.csv",
+     "votes.csv", "taxonomy.csv", "none_of_these", "folds")
 )  # fmt: skip
 """What a fit writes (`workers.csv` by version 0.2). Other files in RUN are the user's."""
 KEPT_WHOLE = 10  # newest rounds that are kept with classifier and features

@@ -14,6 +14,9 @@ import torch
 
 from pals.crowd import NoiseEstimate, Result, arguing_neighbors, estimate_noise, rank_doubts
 from pals.crowd.agreement import Agreement, agreement
+from pals.crowd.copied_answers import Same, never_differ
+from pals.crowd.effective_annotators import EffectiveAnnotators, effective_annotators
+from pals.crowd.guideline_items import guideline_items
 from pals.labels.covering import agreement as prediction_agreement
 from pals.labels.covering import read_agreement
 from pals.pipeline.asking_state import AskingState, default_next_table
@@ -29,6 +32,7 @@ from pals.pipeline.tables.result_tables import (
     confusion_counts,
     confusion_table,
     doubtful_table,
+    guideline_table,
     labels_table,
 )
 from pals.pipeline.tables.taxonomy_columns import TaxonomyResult, with_taxonomy
@@ -50,6 +54,8 @@ class Analysis:
         similarity_NK: Their cosine similarities.
         noise: Estimated shares of wrong answers and wrong labels.
         measured_agreement: Agreement between annotators beyond chance.
+        copies: Groups of annotators who never differ.
+        effective: How many independent annotators the answers are worth.
         tables: Data frame by the name of its CSV file.
         groups: Items that probably belong to a missing class, the largest group first.
         taxonomy: The result on the tree of classes; None without a taxonomy.
@@ -65,6 +71,8 @@ class Analysis:
     similarity_NK: np.ndarray
     noise: NoiseEstimate
     measured_agreement: Agreement
+    copies: tuple[Same, ...]
+    effective: EffectiveAnnotators
     tables: Mapping[str, pd.DataFrame]
     groups: tuple[MissingClass, ...]
     taxonomy: TaxonomyResult | None
@@ -95,6 +103,7 @@ def analyse(trained: Trained) -> Analysis:
     result = Result(votes, posterior_NC, none_N=trusted.mark_none(none_of_these_N(trained, posterior_NC, neighbor_NK)))
     noise = estimate_noise(fusion, earlier_N=earlier_labels(votes, data.before or data.earlier))
     measured, doubts, counts = agreement(votes), without_trusted(rank_doubts(result), result), confusion_counts(result)
+    copies = tuple(never_differ(votes, measured))
     asking = AskingState.of(fusion, result, noise.labels_wrong)
     tables = {
         "labels": trusted.mark_statuses(labels_table(result, consensus, (noise.low_N, noise.high_N))),
@@ -103,6 +112,7 @@ def analyse(trained: Trained) -> Analysis:
         "confusion": confusion_table(result, counts),
         "classes": classes_table(result, doubts, counts),
         "agreement": agreement_table(measured, result),
+        "guideline": guideline_table(result, guideline_items(result)),
         "next": default_next_table(asking, votes.items),
     }
     tables = with_marks(tables, result, fusion.consensus)
@@ -115,6 +125,8 @@ def analyse(trained: Trained) -> Analysis:
         similarity_NK=similarity_NK,
         noise=noise,
         measured_agreement=measured,
+        copies=copies,
+        effective=effective_annotators(fusion.consensus, copies),
         tables=tables if taxonomy is None else with_taxonomy(tables, result, taxonomy),
         groups=missing_classes(result, trained.features_ND),
         taxonomy=taxonomy,

@@ -39,7 +39,8 @@ def train(encoded: Encoded, monitor: Monitor | None = None) -> Trained:
 
 def solve_labels(encoded: Encoded) -> Trained:
     """Fit the closed form; the prediction for each item comes from a regression on all others."""
-    found = solve(encoded.loaded.votes, encoded.vectors_ND, strength=encoded.plan.config.method.strength)
+    loaded, strength = encoded.loaded, encoded.plan.config.method.strength
+    found = solve(loaded.votes, encoded.vectors_ND, strength=strength, alone=loaded.consensus)
     width = encoded.vectors_ND.shape[1]
     return Trained(
         encoded=encoded,

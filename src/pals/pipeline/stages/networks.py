@@ -72,7 +72,7 @@ def train_networks(encoded: Encoded, monitor: Monitor) -> Trained:
     """Train the networks of the folds and the classifier, and fuse their predictions with the answers."""
     made = run_all(encoded, monitor)
     loaded, data = encoded.loaded, encoded.statistics or encoded.loaded.statistics
-    fusion = fuse(loaded.votes, predictions(encoded, made))
+    fusion = fuse(loaded.votes, predictions(encoded, made), alone=loaded.consensus)
     shape = loaded.items.shape if encoded.encoder is None else (encoded.inputs.shape[1],)
     return Trained(
         encoded=encoded,

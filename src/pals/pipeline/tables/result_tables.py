@@ -16,6 +16,7 @@ from pals.crowd.answers import ratio
 from pals.crowd.blocks import row_blocks
 from pals.crowd.dawid_skene.em import Consensus
 from pals.crowd.doubtful_answers import Arguing, Doubts, rank_doubts
+from pals.crowd.guideline_items import GuidelineItems
 from pals.crowd.result import CORRECTED, STATUS, UNSURE, Result
 from pals.pipeline.finished_run import UNNAMED
 from pals.pipeline.item_answers import TOGETHER, answers_of_votes, others_in_words
@@ -222,6 +223,7 @@ def agreement_table(found: Agreement, result: Result) -> pd.DataFrame:
     rows = [
         ("everybody", "", "", found.items, "krippendorff_alpha", found.alpha),
         ("everybody", "", "", found.items, "fleiss_kappa", found.fleiss),
+        ("everybody", "", "", found.items, "gwet_ac1", found.ac1),
         *(
             ("class", name, "", found.items, measure, of)
             for measure, found_C in of_class.items()
@@ -234,6 +236,22 @@ def agreement_table(found: Agreement, result: Result) -> pd.DataFrame:
         columns=["of", "name", "other", "items", "measure", "value", "low", "high"],
     )
     return table.round({"value": DIGITS, "low": DIGITS, "high": DIGITS})
+
+
+def guideline_table(result: Result, found: GuidelineItems) -> pd.DataFrame:
+    """One row per item that the best annotators, all of one mind, call otherwise than the crowd; frequent pairs first."""
+    votes, names_C = result.votes, _text(result.votes.class_names)
+    return pd.DataFrame(
+        {
+            "item": _text(votes.items)[found.item_M],
+            "label": names_C[result.label_N[found.item_M]],
+            "confidence": result.confidence_N[found.item_M].round(DIGITS),
+            "best_answer": names_C[found.best_label_M],
+            "crowd_answer": names_C[found.crowd_label_M],
+            "best_annotators": [len(best) for best in found.best_M],
+            "annotators": _text([", ".join(votes.annotators[person] for person in best) for best in found.best_M]),
+        }
+    )
 
 
 class ConfusionCounts(NamedTuple):

@@ -1,4 +1,7 @@
-"""Unsure answers and "don't know" in the tables of a run: columns that exist only if there are such answers."""
+"""Unsure answers and "don't know" in the tables of a run: columns that exist only if there are such answers.
+
+Shape letters: F forms of answers.
+"""
 
 from __future__ import annotations
 
