@@ -33,7 +33,8 @@ FILES = {
     *("guideline.csv", "second-look.npz", "standing.npz", "report.json", "report.html"),
 }
 LABELS = [
-    *("item", "label", "confidence", "second", "second_probability", "third", "third_probability", "majority", "dawid_skene"),
+    *("item", "label", "confidence", "confidence_low", "confidence_high", "second", "second_probability", "third"),
+    *("third_probability", "majority", "dawid_skene"),
     *("votes", "agreement", "in_votes", "status", "none_of_these"),
 ]
 DOUBTFUL = ["rank", "item", "annotator", "answer", "suggestion", "probability_wrong", "confidence", "others", "neighbors"]

@@ -12,6 +12,7 @@ import torch
 
 from _crowd import answered_digits
 from _refused import refused
+from pals.crowd.dawid_skene.annotator_model import SKILL_STRENGTH
 from pals.model import Model, expected_calibration_error, export_onnx
 from pals.pipeline import Findings, fit, update
 from pals.pipeline.stages.fit_defaults import Facts, choose
@@ -42,7 +43,7 @@ def test_it_is_what_vectors_get_by_default_and_where_it_cannot_be_had(found: Fin
     assert found.numbers["training"]["method"] == "closed-form" and found.numbers["training"]["epochs"] == 0
     assert found.numbers["grades"]["labels"] > found.numbers["grades"]["majority"] + 0.05
     settings = read_yaml(found.folder / "config.yaml")
-    assert settings["method"] == {"name": "closed-form", "strength": 100.0}
+    assert settings["method"] == {"name": "closed-form", "strength": SKILL_STRENGTH}
     assert settings["network"]["name"] == "linear" and not (found.folder / "checkpoint.pt").exists()
     assert set(found.numbers["held_out"]) == {"covering", "approximate"}
     closed = {"method": {"name": "closed-form"}}

@@ -136,8 +136,13 @@ def test_settings_and_answers_are_looked_at_once(folder: Path, monkeypatch: pyte
 
     for module in ("pals.pipeline.stages.plan", "pals.runs.run_config"):
         monkeypatch.setattr(f"{module}.build", counted_build)
+
+    def counted_fit(votes: Any, **given: Any) -> Any:
+        asked.append(votes)
+        return dawid_skene(votes, **given)
+
     for module in ("pals.pipeline.stages.load", "pals.crowd.fusion", "pals.crowd.closed_form"):
-        monkeypatch.setattr(f"{module}.dawid_skene", lambda votes, **options: asked.append(1) or dawid_skene(votes, **options))
+        monkeypatch.setattr(import_module(module), "dawid_skene", counted_fit)
     fitted(folder, data={"folds": 2, "fold_epochs": 1})
     assert built.count(VotesConfig) == 2  # what is given, and what the folder then holds
     assert len(asked) == 1

@@ -101,7 +101,7 @@ def test_damaged_folders(run: Path) -> None:
     (run / "summary.json").unlink()  # then the number of rows is compared with standing.npz alone
     refused(r"standing\.npz are from different fits", next_answers, run)
     with np.load(run / "standing.npz") as arrays:
-        np.savez(run / "standing.npz", easy_CC=arrays["easy_CC"])
+        np.savez(run / "standing.npz", typical_CC=arrays["typical_CC"])
     refused(r"standing\.npz \(no belief_NC", next_answers, run)
     (run / "standing.npz").write_bytes(b"PK nonsense")
     refused(r"Cannot read .*standing\.npz", next_answers, run)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from torch import Tensor
 
 from pals.crowd.branches import Branches
@@ -159,9 +159,10 @@ def solve(
     fits = [consensus, *(fitted(seed)[0] for seed in range(1, num_replicates(table)))]
     calibration = Calibration(np.array([images.slope]), np.log(table.class_share_C))
     assert images.score_NC is not None
+    logit_NC = images.slope * images.score_NC + calibration.bias_C
     return Solution(
-        fusion=Fusion.of(fits, alone, np.exp(images.log_NC), calibration, images.gain),
-        logit_NC=images.slope * images.score_NC + calibration.bias_C,
+        fusion=Fusion.of(fits, alone, softmax(logit_NC, axis=1), calibration, images.gain),
+        logit_NC=logit_NC,
         weight_DC=images.slope * weight_DC,
         bias_C=images.slope * bias_C + calibration.bias_C,
         spectrum=spectrum,

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
+from pals.crowd.blocks import precision
 from pals.crowd.dawid_skene.annotator_model import SKILL_STRENGTH, e_step, m_step
 from pals.crowd.dawid_skene.em import MAX_ROUNDS, TOLERANCE, Consensus, dawid_skene, moved_share
 from pals.crowd.uncertainty import reported
@@ -89,6 +90,7 @@ class Fusion:
         """
         first, mean_NC = fits[0], np.mean([fit.posterior_NC for fit in fits], axis=0)
         posterior_NC = reported(first.answers, mean_NC, first.correlation, calibration is not None)
+        posterior_NC = posterior_NC.astype(precision(posterior_NC.shape), copy=False)
         kept = tuple(fit.posterior_NC.astype(np.float32, copy=False) for fit in fits)
         return cls(alone, first, kept, mean_NC, posterior_NC, prediction_NC, calibration, gain)
 
