@@ -19,9 +19,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
     folder = make_digits(tmp_path_factory.mktemp("digits"), 24, classes=3, hostile=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pals.crowd.error_estimate.SWEEPS", 20)
-        patch.setattr("pals.crowd.error_estimate.COMPARED", 10)
-        patch.setattr("pals.crowd.gibbs.BURN_IN", 5)
+        patch.setattr("pals.crowd.uncertainty.MAX_REPLICATES", 3)
         fit(
             folder / "images",
             folder / "votes.csv",

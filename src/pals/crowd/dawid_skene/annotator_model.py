@@ -165,8 +165,7 @@ def _shifted(
 def estimate_errors(
     table: AnswerTable, posterior_NC: np.ndarray, item_weight_N: np.ndarray, strength: float = ERROR_STRENGTH
 ) -> Errors:
-    """Expected errors in the first choices, and a prior that is half even and half as labels are frequent. With a taxonomy the
-    prior divides the errors by the levels that label and class share, as all errors together do."""
+    """Expected errors in the first choices, and a prior that is half even and half as labels are frequent."""
     classes, mass_NC = table.num_classes, posterior_NC * item_weight_N[:, None]
     count_CC = np.zeros((classes, classes))
     for answers in _blocks(table):
@@ -178,11 +177,6 @@ def estimate_errors(
     frequent_C = table.share_NC.mean(axis=0) if table.num_items else np.zeros(classes)
     prior_CC = np.tile((frequent_C + 1 / classes) / 2, (classes, 1))
     np.fill_diagonal(prior_CC, 0)
-    if table.shared_CC is not None:
-        share_L = np.bincount(table.shared_CC.ravel(), count_CC.ravel()) + 1
-        for level, share in enumerate(share_L):
-            here_CC = prior_CC * (table.shared_CC == level)
-            prior_CC += here_CC * (share / np.maximum(here_CC.sum(axis=1, keepdims=True), 1e-300) - 1)
     prior_CC *= strength / np.maximum(prior_CC.sum(axis=1, keepdims=True), 1e-300)
     return Errors(count_CC, prior_CC, mass_NC)
 

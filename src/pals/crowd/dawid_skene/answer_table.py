@@ -19,7 +19,6 @@ import pandas as pd
 from scipy.sparse import csr_matrix
 
 from pals.crowd.answers import relative
-from pals.labels.taxonomy import Taxonomy
 from pals.readers import Votes
 
 UNLISTED, FIRST, SECOND, LISTED = range(4)
@@ -48,7 +47,6 @@ class AnswerTable:
         gold_N: Known label of each item, -1 if there is none.
         num_annotators: Number of named annotators.
         num_classes: C.
-        shared_CC: Levels of the taxonomy that two classes share; None without one.
     """
 
     item_A: np.ndarray
@@ -62,7 +60,6 @@ class AnswerTable:
     gold_N: np.ndarray
     num_annotators: int
     num_classes: int
-    shared_CC: np.ndarray | None = None
 
     @property
     def num_items(self) -> int:
@@ -164,7 +161,6 @@ class AnswerTable:
             gold_N=gold_N,
             num_annotators=self.num_annotators,
             num_classes=self.num_classes,
-            shared_CC=self.shared_CC,
         )
 
     def with_tops(self, label_A: np.ndarray) -> AnswerTable:
@@ -174,7 +170,7 @@ class AnswerTable:
         rows = np.arange(answers)
         return AnswerTable(
             self.item_A, self.annotator_A, self.weight_A, 0 * ones, count_A4, rows, label_A, ones, self.gold_N,
-            self.num_annotators, self.num_classes, self.shared_CC,
+            self.num_annotators, self.num_classes,
         )  # fmt: skip
 
 
@@ -234,15 +230,7 @@ def arrange(votes: Votes) -> AnswerTable:
         gold_N=votes.gold_I,
         num_annotators=len(votes.annotators),
         num_classes=classes,
-        shared_CC=None if votes.taxonomy is None else _shared_levels(votes.taxonomy),
     )
-
-
-def _shared_levels(tree: Taxonomy) -> np.ndarray:
-    """C x C: how many levels of the tree, from the root, two classes have in common."""
-    same_LCC = tree.level_LC[:, :, None] == tree.level_LC[:, None, :]
-    shared_CC: np.ndarray = same_LCC.cumprod(axis=0).sum(axis=0)
-    return shared_CC
 
 
 def _ranks(group_R: np.ndarray, value_R: np.ndarray) -> np.ndarray:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pals.crowd import Fusion, closed_form, fuse, leave_one_out
-from pals.crowd.closed_form import mean_log_predicted
+from pals.crowd import Fusion, fuse, leave_one_out
+from pals.crowd.closed_form import mean_log_predicted, solve
 from pals.crowd.linear_ridge import MAX_SIDE
 from pals.data.dataset import Dataset, Items
 from pals.data.row_source import Inputs, in_batches, subset
@@ -274,7 +274,7 @@ def preferred(encoded: Encoded, fusion: Fusion) -> tuple[str, ...]:
     inputs = encoded.vectors_ND
     if len(inputs) > MAX_COMPARED_ITEMS or min(inputs.shape) > MAX_SIDE or fusion.calibration is None:
         return ()
-    other = closed_form(encoded.loaded.votes, inputs)
+    other = solve(encoded.loaded.votes, inputs, alone=encoded.loaded.consensus).fusion
     own, theirs = (mean_log_predicted(other.alone, made.prediction_NC) for made in (fusion, other))
     better, worse = (f"{np.exp(value):.1%}" for value in (max(own, theirs), min(own, theirs)))
     if theirs > own:
