@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+
+from pals.crowd.answers import Answers
 from pals.crowd.dawid_skene.annotators import (
     CARE_PSEUDO_COUNTS,
     HARD_PSEUDO_COUNTS,
@@ -16,8 +18,6 @@ from pals.crowd.dawid_skene.annotators import (
     initial_annotators,
 )
 from pals.crowd.dawid_skene.unsure import learned_unsure
-
-from pals.crowd.answers import Answers
 
 
 def estimate(answers: Answers, strength: float, hard: bool, tolerance: float = 1e-5, iterations: int = 200) -> ItemPosterior:

@@ -12,10 +12,7 @@ import pytest
 from PIL import Image
 
 from _pictures import picture
-<<<<<<< HEAD
-=======
 from _replicates import few_replicates as few_replicates
->>>>>>> 9453427 (Effective annotators, guideline.csv and Gwet's AC1; one fit of answers alone)
 from _toy import Answer
 from pals.pipeline import fit
 

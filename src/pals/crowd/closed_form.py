@@ -135,9 +135,7 @@ def closed_form(votes: Votes, features_ND: Tensor, *, strength: float = SKILL_ST
     return solve(votes, features_ND, strength=strength).fusion
 
 
-def solve(
-    votes: Votes, features_ND: Tensor, *, strength: float = SKILL_STRENGTH, alone: Consensus | None = None
-) -> Solution:
+def solve(votes: Votes, features_ND: Tensor, *, strength: float = SKILL_STRENGTH, alone: Consensus | None = None) -> Solution:
     """`closed_form`, with a classifier for features to come; `alone` is the fit of the answers alone, if it is known."""
     check(votes, strength)
     table, width = arrange(votes), features_ND.shape[1]
