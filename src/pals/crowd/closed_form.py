@@ -393,12 +393,8 @@ class Refit:
 
     def __call__(self, votes: Votes) -> Fusion:
         table = arrange(votes)
-        alone = fit_answers(table, self.strength)
-        fitted = JointFit(
-            table, BalancedRidge(self.spectrum), Branches.of(votes, table), self.strength, penalties=self.penalties
-        )
-        consensus, images = fitted()
+        ridge, branches = BalancedRidge(self.spectrum), Branches.of(votes, table)
+        consensus, images = JointFit(table, ridge, branches, self.strength, penalties=self.penalties)()
         self.penalties = (images.penalty,)
-        helped = images.slope > 0
-        calibration = Calibration(np.array([images.slope]), np.log(table.class_share_C)) if helped else None
-        return Fusion.of([consensus if helped else alone], alone, np.exp(images.log_NC), calibration, images.gain)
+        calibration = Calibration(np.array([images.slope]), np.log(table.class_share_C)) if images.slope > 0 else None
+        return Fusion.of([consensus], fit_answers(table, self.strength), np.exp(images.log_NC), calibration, images.gain)
