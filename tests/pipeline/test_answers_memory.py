@@ -29,7 +29,7 @@ def large() -> tuple[Votes, Fusion]:
     frame = pd.DataFrame({"item": item_R, "annotator": np.arange(2 * ITEMS) % PEOPLE, "label": [f"c{c:02}" for c in label_R]})
     votes = votes_of_frame(frame, VotesConfig(votes=()))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pals.crowd.blocks.SINGLE", 1)
+        patch.setattr("pals.crowd.blocks.MAX_DOUBLE_NUMBERS", 1)
         alone = dawid_skene(votes, correlation=0.0)
         shares_NC = np.broadcast_to(alone.answers.class_share_C, alone.posterior_NC.shape)
         return votes, Fusion.of([alone], alone, shares_NC, None, 0.0)
@@ -49,8 +49,8 @@ def held(work: Callable[[], object]) -> tuple[float, float]:
 
 def test_tables_of_items_by_classes_are_few(large: tuple[Votes, Fusion], monkeypatch: pytest.MonkeyPatch) -> None:
     votes, fusion = large
-    monkeypatch.setattr("pals.crowd.blocks.SINGLE", 1)
-    monkeypatch.setattr("pals.crowd.agreement.GROUPS", 20)
+    monkeypatch.setattr("pals.crowd.blocks.MAX_DOUBLE_NUMBERS", 1)
+    monkeypatch.setattr("pals.crowd.agreement.MAX_GROUPS", 20)
     monkeypatch.setattr("pals.crowd.agreement.BLOCK_VALUES", 60_000)
     monkeypatch.setattr("pals.crowd.next_answer.MAX_PATH_NUMBERS", 20_000)
     result = Result(votes, fusion.posterior_NC)
