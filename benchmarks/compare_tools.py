@@ -31,10 +31,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from small_sets import add_feature_options, read, read_features
+from small_sets import add_feature_options, read, read_features, subset
 
 from pals.crowd import closed_form, dawid_skene, majority_vote
-from pals.crowd.answers import subset
 from pals.labels.candidates import Truth
 from pals.labels.metrics import accuracy_of
 from pals.readers import ReadSummary, Votes

@@ -20,11 +20,10 @@ from time import process_time
 
 import numpy as np
 import torch
-from small_sets import add_feature_options, read, read_features, some_answers_at_random
+from small_sets import add_feature_options, read, read_features, some_answers_at_random, subset
 
 from crowd import CROWDS, Crowd, simulate
 from pals.crowd import Fusion, closed_form, estimate_noise, fuse
-from pals.crowd.answers import subset
 from pals.readers import Votes
 
 ASKED, EXPERT = 0.2, 0.9  # share of the items that are asked about again, the least sure ones; how often the answer is right

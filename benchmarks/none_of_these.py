@@ -22,10 +22,9 @@ from time import process_time
 import numpy as np
 import torch
 from scipy.stats import rankdata
-from small_sets import add_feature_options, print_row, read, read_features
+from small_sets import add_feature_options, print_row, read, read_features, subset
 
 from pals.crowd import dawid_skene
-from pals.crowd.answers import subset
 from pals.crowd.novelty import PROBABLE, Novelty, none_of_these
 from pals.pseudo_labels import nearest
 from pals.readers import Votes

@@ -20,7 +20,6 @@ import torch
 from PIL import Image
 
 from pals.crowd import Result, closed_form, dawid_skene, majority_vote
-from pals.crowd.answers import subset
 from pals.crowd.closed_form import solve
 from pals.data.cifar import SUPERCLASSES, load_cifar100
 from pals.labels.candidates import Truth
@@ -68,6 +67,27 @@ def read(votes_file: Path, truth_file: Path) -> tuple[Votes, np.ndarray]:
     votes = read_votes(votes_file, class_names=sorted(set(truth.values())))
     label_of = {name: number for number, name in enumerate(votes.class_names)}
     return votes, np.array([label_of[truth[item]] for item in votes.items])
+
+
+def subset(votes: Votes, chosen: np.ndarray) -> Votes:
+    """The votes about these items, in this order, and the people who gave them."""
+    place_I = np.full(len(votes.items), -1)
+    place_I[chosen] = np.arange(len(chosen))
+    rows = np.flatnonzero(place_I[votes.item_R] >= 0)
+    unknown = np.flatnonzero(place_I[votes.unknown_item_U] >= 0)
+    named = np.concatenate([votes.annotator_R[rows], votes.unknown_annotator_U[unknown], [-1]])
+    people, annotator = np.unique(named, return_inverse=True)
+    return replace(
+        votes.take(rows),
+        items=tuple(votes.items[item] for item in chosen),
+        annotators=tuple(votes.annotators[person] for person in people[1:]),
+        item_R=place_I[votes.item_R[rows]],
+        annotator_R=annotator[: len(rows)] - 1,
+        gold_I=votes.gold_I[chosen],
+        audit_I=votes.audit_I[chosen],
+        unknown_item_U=place_I[votes.unknown_item_U[unknown]],
+        unknown_annotator_U=annotator[len(rows) : -1] - 1,
+    )
 
 
 def add_feature_options(parser: argparse.ArgumentParser) -> None:
