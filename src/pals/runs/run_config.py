@@ -29,7 +29,7 @@ CLOSED_FORM = "closed-form"
 DAWID_SKENE = "dawid-skene"
 """In place of a method in `pals fit`: the answers alone, without images (`pals.dawid_skene`)."""
 UNTRAINED = (CLOSED_FORM, DAWID_SKENE)
-CLOSED_FORM_STRENGTH = 10.0
+CLOSED_FORM_STRENGTH = 30.0
 """Default of `pals.closed_form`, here as well so that settings do not load scipy (a test compares the two)."""
 SECTIONS = ("data", "method", "network", "train", "engine", "seed")
 

@@ -30,7 +30,7 @@ from scipy.special import expit, logit, logsumexp
 
 from pals.crowd.dawid_skene.answer_table import FIRST, UNLISTED, AnswerTable
 
-SKILL_STRENGTH = 10.0
+SKILL_STRENGTH = 30.0
 """Prior of the hit rates of forms and annotators, in answers."""
 ERROR_STRENGTH = 30.0
 """Prior of each row of the error matrix, in errors: half even, half as labels are frequent."""
