@@ -45,7 +45,7 @@ def test_answers_are_predicted_from_the_image_and_the_other_answers() -> None:
         without_C = prior_NC[item] * np.exp(log_AC[others].sum(axis=0))
         expected += 0 if item == 4 else np.log((without_C * np.exp(log_AC[answer])).sum() / without_C.sum())
     evidence = Evidence.of(table, annotators, 0.2, np.ones(12))
-    assert evidence.log_predicted(np.log(prior_NC)) == pytest.approx(expected)
+    assert evidence.log_predicted(np.log(prior_NC[evidence.item_J])) == pytest.approx(expected)
 
 
 def random_features(items: int, width: int, seed: int) -> torch.Tensor:

@@ -35,6 +35,7 @@ from pals.crowd.dawid_skene.annotator_model import (
     SKILL_STRENGTH,
     AnnotatorModel,
     Errors,
+    answer_blocks,
     answer_log_likelihood,
     design_effect,
     e_step,
@@ -42,7 +43,7 @@ from pals.crowd.dawid_skene.annotator_model import (
     m_step,
 )
 from pals.crowd.dawid_skene.answer_table import AnswerTable, arrange
-from pals.crowd.dawid_skene.correlation import MAX_ITEMS, estimate_correlation
+from pals.crowd.dawid_skene.correlation import MAX_ITEMS, MIN_PAIRS, estimate_correlation
 from pals.crowd.dawid_skene.em import MAX_ROUNDS, TOLERANCE, Consensus, check, dawid_skene, fit_answers, moved_share
 from pals.crowd.fusion import Calibration, Fusion
 from pals.crowd.linear_ridge import BalancedRidge, Spectrum, decompose
@@ -235,9 +236,9 @@ def balanced(posterior_NC: np.ndarray, weight_N: np.ndarray) -> np.ndarray:
 
 
 def image_log_likelihood(table: AnswerTable, score_NC: np.ndarray, slope: float) -> np.ndarray:
-    """log P(class | image), N x C; with slope 0 the class shares."""
+    """log P(class | image) of items with these scores; with slope 0 the class shares."""
     if slope == 0:
-        return _shares(table)
+        return np.tile(np.log(table.class_share_C), (len(score_NC), 1))
     logit_NC = slope * score_NC + np.log(table.class_share_C)
     pseudo, items = DOUBTED * table.num_classes, max(int(table.known_N.sum()), 1)
     doubt = DOUBT + (1 - DOUBT) * pseudo / (items + pseudo)
@@ -252,43 +253,53 @@ def _shares(table: AnswerTable) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Answers that are predicted, each from the image and all other answers to its item: M of the answers.
+    """Answers that are predicted, each from the image and all other answers to its item: M of the answers, to J of the items.
 
     Args:
-        item_M: Their items.
+        item_J: The items.
+        place_M: Place of each answer's item among them.
         own_MC: Log-likelihood of the answer.
-        all_NC: Of all answers to the item.
+        all_JC: Of all answers to the item.
         weight_M: How much each counts.
     """
 
-    item_M: np.ndarray
+    item_J: np.ndarray
+    place_M: np.ndarray
     own_MC: np.ndarray
-    all_NC: np.ndarray
+    all_JC: np.ndarray
     weight_M: np.ndarray
 
     @classmethod
     def of(cls, table: AnswerTable, annotators: AnnotatorModel, correlation: float, weight_N: np.ndarray) -> Evidence:
-        """Answers to items without a gold label; of very many, the first."""
-        answers = np.arange(min(len(table.item_A), MAX_EVIDENCE // table.num_classes))
-        effect_N1, item_M = design_effect(table, correlation), table.item_A[answers]
-        own_MC = answer_log_likelihood(table, annotators, answers) / effect_N1[item_M]
-        weight_M = weight_N[item_M] * ((table.gold_N[item_M] < 0) & (table.weight_A[answers] > 0))
-        return cls(item_M, own_MC, log_likelihood(table, annotators) / effect_N1, weight_M)
+        """Answers to items without a gold label; of very many, those to every second, third, ... item."""
+        step = 1 + len(table.item_A) * table.num_classes // MAX_EVIDENCE
+        used_A = (table.item_A % step == 0) & (table.gold_N[table.item_A] < 0) & (table.weight_A > 0)
+        kept = [answer_log_likelihood(table, annotators, block)[used_A[block]] for block in answer_blocks(table)]
+        item_J, place_M = np.unique(table.item_A[used_A], return_inverse=True)
+        effect_J1 = design_effect(table, correlation)[item_J]
+        own_MC = np.concatenate([np.zeros((0, table.num_classes)), *kept]) / effect_J1[place_M]
+        all_JC = log_likelihood(table, annotators)[item_J] / effect_J1
+        return cls(item_J, place_M, own_MC, all_JC, weight_N[item_J][place_M])
 
-    def log_predicted(self, log_prior_NC: np.ndarray) -> float:
-        """Sum over the answers of log P(answer | image, other answers), up to a constant."""
-        total_NC = log_prior_NC + self.all_NC
-        with_M = logsumexp(total_NC, axis=1)[self.item_M]
-        return float((self.weight_M * (with_M - logsumexp(total_NC[self.item_M] - self.own_MC, axis=1))).sum())
+    def log_predicted(self, log_prior_JC: np.ndarray) -> float:
+        """Sum over the answers of log P(answer | image, other answers), up to a constant.
+
+        Args:
+            log_prior_JC: Log-probability of each class of these items, given their images.
+        """
+        total_JC = log_prior_JC + self.all_JC
+        with_M = logsumexp(total_JC, axis=1)[self.place_M]
+        return float((self.weight_M * (with_M - logsumexp(total_JC[self.place_M] - self.own_MC, axis=1))).sum())
 
 
 def best_slope(table: AnswerTable, score_NC: np.ndarray, evidence: Evidence) -> tuple[float, float]:
     """The factor between scores and logits under which answers are predicted best, and the gain over no images."""
+    score_JC = score_NC[evidence.item_J]
 
     def loss(slope: float) -> float:
-        return -evidence.log_predicted(image_log_likelihood(table, score_NC, slope))
+        return -evidence.log_predicted(image_log_likelihood(table, score_JC, slope))
 
-    if not len(evidence.item_M):
+    if not len(evidence.item_J):
         return 0.0, 0.0
     found = minimize_scalar(loss, bounds=(0.0, MAX_SLOPE), method="bounded", options={"xatol": 0.1})
     gain = loss(0.0) - float(found.fun)
@@ -298,8 +309,9 @@ def best_slope(table: AnswerTable, score_NC: np.ndarray, evidence: Evidence) -> 
 def correlation_with_images(fitted: JointFit, spectrum: Spectrum, seed: int = 0) -> float:
     """The correlation of mistakes (`estimate_correlation`), with the images as another source, and even errors."""
     table, items = fitted.table, np.arange(fitted.table.num_items)
-    if table.num_items > MAX_ITEMS:
-        items = np.sort(np.random.default_rng(seed).permutation(items)[:MAX_ITEMS])
+    most = min(MAX_ITEMS, max(MIN_PAIRS, MAX_EVIDENCE // (4 * table.num_classes)))
+    if table.num_items > most:
+        items = np.sort(np.random.default_rng(seed).permutation(items)[:most])
     ridge = BalancedRidge(spectrum, items)
 
     def fit(part: AnswerTable) -> Consensus:
@@ -381,7 +393,7 @@ def mean_log_predicted(alone: Consensus, prediction_NC: np.ndarray) -> float:
         prediction_NC: Probability of each class.
     """
     evidence = Evidence.of(alone.answers, alone.annotators, alone.correlation, np.ones(alone.answers.num_items))
-    return evidence.log_predicted(np.log(prediction_NC.clip(min=1e-6))) / max(len(evidence.item_M), 1)
+    return evidence.log_predicted(np.log(prediction_NC[evidence.item_J].clip(min=1e-6))) / max(len(evidence.place_M), 1)
 
 
 class Refit:

@@ -154,8 +154,9 @@ def _gain(consensus: Consensus, log_prior_NC: np.ndarray) -> float:
 
     table = consensus.answers
     evidence = Evidence.of(table, consensus.annotators, consensus.correlation, np.ones(table.num_items))
-    even_NC = np.broadcast_to(np.log(table.class_share_C), log_prior_NC.shape)
-    return evidence.log_predicted(log_prior_NC) - evidence.log_predicted(even_NC)
+    log_prior_JC = log_prior_NC[evidence.item_J]
+    even_JC = np.broadcast_to(np.log(table.class_share_C), log_prior_JC.shape)
+    return evidence.log_predicted(log_prior_JC) - evidence.log_predicted(even_JC)
 
 
 def calibrate(score_VNC: np.ndarray, target_NC: np.ndarray, start: Calibration, steps: int = 20) -> Calibration:

@@ -168,7 +168,7 @@ def estimate_errors(
     """Expected errors in the first choices, and a prior that is half even and half as labels are frequent."""
     classes, mass_NC = table.num_classes, posterior_NC * item_weight_N[:, None]
     count_CC = np.zeros((classes, classes))
-    for answers in _blocks(table):
+    for answers in answer_blocks(table):
         rows, part_MR = _first_rows(table, answers)
         mass_MC = mass_NC[table.item_A[answers]] * table.weight_A[answers, None]
         mass_MC[table.answer_R[rows] - answers[0], table.label_R[rows]] = 0
@@ -184,7 +184,7 @@ def estimate_errors(
 def log_likelihood(table: AnswerTable, model: AnnotatorModel) -> np.ndarray:
     """N x C: log P(answers to the item | class), weighted; without the design effect."""
     log_NC = np.zeros((table.num_items, table.num_classes))
-    for answers in _blocks(table):
+    for answers in answer_blocks(table):
         item, place = np.unique(table.item_A[answers], return_inverse=True)
         to_items = csr_matrix((np.ones(len(answers)), (place, np.arange(len(answers)))))
         log_NC[item] += to_items @ answer_log_likelihood(table, model, answers)
@@ -209,7 +209,7 @@ def answer_log_likelihood(table: AnswerTable, model: AnnotatorModel, answers: np
     return weighted_MC
 
 
-def _blocks(table: AnswerTable) -> Iterator[np.ndarray]:
+def answer_blocks(table: AnswerTable) -> Iterator[np.ndarray]:
     """Consecutive answers, as many at once as make a block."""
     step = max(1, ANSWER_BLOCK // table.num_classes)
     for start in range(0, len(table.item_A), step):
