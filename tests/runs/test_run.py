@@ -149,10 +149,10 @@ def test_settings_of_two_benchmark_runs_are_checked_few_times(pals: Callable[...
 
 
 def test_constants_that_are_repeated_to_load_less() -> None:
-    from pals.crowd.closed_form import STRENGTH
     from pals.crowd.dawid_skene import em
+    from pals.crowd.dawid_skene.annotator_model import SKILL_STRENGTH
 
-    assert (STRENGTH, em.DAWID_SKENE) == (CLOSED_FORM_STRENGTH, DAWID_SKENE)
+    assert (SKILL_STRENGTH, em.DAWID_SKENE) == (CLOSED_FORM_STRENGTH, DAWID_SKENE)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -3,6 +3,8 @@ wrong.
 
 `dawid_skene` is the annotator model; `closed_form` fits it together with images, `fusion` with given predictions.
 Statistics of answers, as functions on `Votes` and tables of numbers: no networks, no training, no files.
+
+Shape letters: J items whose answers are predicted, M answers that are.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `ask_next` decides for each item whether one more answer is worth its cost; `relabel_queue` lists the items in the order of
 `pipeline.item_order` with the reasons of `queue_reasons`; `label_studio_tasks` makes a Label Studio project of the list.
-Shapes: N items, M items of the queue.
+Shape letters: M items of the queue.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 `image_shards` read the images, `rounds` and `apply` update the run with the answers, `session` joins these. `app`, `security`,
 `protocol` and `serve` are the server, `web/` holds templates, styles and scripts. Labels, decisions and reasons are those of
 `pipeline` and `relabel`. Only `app`, `protocol` and `serve` import Starlette and uvicorn (the extra `review`).
-Shapes: N items, M items of the queue, R rows of a table, K neighbours, T likeliest classes of an item.
+Shape letters: M items of the queue, R rows of a table, T likeliest classes of an item.
 
 The package can be called: `pals.review(run, name="", port=0, browser=True)` opens the page of a run folder, or of findings, and
 returns it, with its `address` and `close()` (`notebook_page`).
