@@ -18,7 +18,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     from pals import fit
 
     folder = make_digits(tmp_path_factory.mktemp("digits"), 24, classes=3, hostile=True)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:  # for this fit alone
         patch.setattr("pals.crowd.uncertainty.MAX_REPLICATES", 3)
         fit(
             folder / "images",
@@ -27,7 +27,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             encoder="patches",
             settings={"data": {"mirror": False}, "engine": {"device": "cpu"}},
         )
-        yield folder / "run"
+    yield folder / "run"
 
 
 @pytest.fixture
