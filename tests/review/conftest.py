@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from _review import make_digits
 
 
 @pytest.fixture(scope="session")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twenty-four digits of three classes, one of which has a hostile name, as have three files."""
     pytest.importorskip("starlette")
     from pals import fit
@@ -27,7 +26,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             encoder="patches",
             settings={"data": {"mirror": False}, "engine": {"device": "cpu"}},
         )
-    yield folder / "run"
+    return folder / "run"
 
 
 @pytest.fixture
