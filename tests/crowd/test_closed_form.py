@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from _crowd import many_people, votes_of
 from pals.crowd import closed_form, linear_ridge, majority_vote
 from pals.crowd.branches import Branches
-from pals.crowd.closed_form import Evidence, balanced, mean_log_predicted, picture_gain, solve
+from pals.crowd.closed_form import balanced, picture_gain, solve
 from pals.crowd.dawid_skene.annotator_model import answer_log_likelihood, design_effect
 from pals.crowd.dawid_skene.answer_table import arrange
 from pals.crowd.dawid_skene.em import fit_answers
+from pals.crowd.image_likelihood import Evidence, mean_log_predicted
 from pals.crowd.linear_ridge import BalancedRidge, decompose
 from pals.labels.taxonomy import Taxonomy
 from pals.readers import Votes, read_votes

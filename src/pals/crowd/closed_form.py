@@ -6,11 +6,9 @@
                 E step: posterior from image likelihood and answers
     until       less than `TOLERANCE` of the probability moves
 
-The image likelihood of item i is
-    P(z_i = c | x_i) = (1 - doubt) softmax(slope * score_ic + log share_c) + doubt * share_c,
-with the scores of the regression of all other items. Its penalty and slope are those under which each answer is predicted best
-from the image and the other answers to its item; images that do not help there get no weight (Schwarz's criterion):
-    sum_a log [sum_c P_ic L_ic / sum_c P_ic L_ic^(-a)],   L_ic = P(answers to i | c), and without answer a.
+The image likelihood (`image_likelihood`) is made from the scores of the regression of all other items, with the penalty and the
+slope under which each answer is predicted best from the image and the other answers to its item. Images that do not help there
+get no weight (Schwarz's criterion).
 
 Two things keep classes from drifting, where regression and annotator model would confirm each other's mistakes: the class
 shares are those of the answers, and the error matrix is estimated without the images.
@@ -26,8 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 from torch import Tensor
 
 from pals.crowd.branches import Branches
@@ -35,17 +32,14 @@ from pals.crowd.dawid_skene.annotator_model import (
     SKILL_STRENGTH,
     AnnotatorModel,
     Errors,
-    answer_blocks,
-    answer_log_likelihood,
-    design_effect,
     e_step,
-    log_likelihood,
     m_step,
 )
 from pals.crowd.dawid_skene.answer_table import AnswerTable, arrange
 from pals.crowd.dawid_skene.correlation import MAX_ITEMS, MIN_PAIRS, estimate_correlation
 from pals.crowd.dawid_skene.em import MAX_ROUNDS, TOLERANCE, Consensus, check, dawid_skene, fit_answers, moved_share
 from pals.crowd.fusion import Calibration, Fusion
+from pals.crowd.image_likelihood import MAX_EVIDENCE, Evidence, ImageLikelihood, best_slope, image_log_likelihood, log_shares
 from pals.crowd.linear_ridge import BalancedRidge, Spectrum, decompose
 from pals.crowd.uncertainty import FACTOR, FLOOR, exponent, num_replicates, raised
 from pals.readers import Votes
@@ -56,37 +50,10 @@ PENALTIES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 PENALTY_ROUNDS, WEIGHT_ROUNDS = 3, 4
 """Rounds in which the penalty is chosen, and in which the items are weighed again. Later the posterior holds what the images
 taught before, and would ask for a smaller penalty."""
-MAX_SLOPE = 40.0
-"""Largest factor between scores and logits."""
-DOUBT = 0.02
-"""Share of the image likelihood that is spread by the class shares; with few items more, as if `DOUBTED` of each class had
-shown nothing."""
-DOUBTED = 1
-MAX_EVIDENCE = 2_000_000
-"""Numbers in the table of answers by classes that slope and penalty are chosen by; of more answers, a part."""
 GOLD_WEIGHTS, GOLD_FOLDS, MIN_AUDITED = (1.0, 3.0, 10.0, 30.0), 4, 15
 """Weights of gold items that are tried, folds for trying them, and gold items drawn at random that are needed."""
 ERROR_STRENGTHS = (30.0, 100.0, 30.0, 300.0)
 """Priors of the error matrix in the replicates, in turn."""
-
-
-@dataclass(frozen=True)
-class ImageLikelihood:
-    """What the images contribute.
-
-    Args:
-        log_NC: Log-probability of each class given the image.
-        score_NC: Scores of the regression; None without images.
-        penalty: Of the regression.
-        slope: Factor between scores and logits; 0 if the images do not help.
-        gain: Nats by which the answers are predicted better than by the class shares.
-    """
-
-    log_NC: np.ndarray
-    score_NC: np.ndarray | None = None
-    penalty: float = PENALTIES[0]
-    slope: float = 0.0
-    gain: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -143,16 +110,16 @@ def solve(votes: Votes, features_ND: Tensor, *, strength: float = SKILL_STRENGTH
     branches = Branches.of(votes, table)
     alone = alone or dawid_skene(votes, strength=strength)
     if not table.answered_N.any():
-        fusion = Fusion.of([alone], alone, np.exp(_shares(table)), None, 0.0)
-        return Solution(fusion, _shares(table), np.zeros((width, table.num_classes)), np.log(table.class_share_C))
+        fusion = Fusion.of([alone], alone, np.exp(log_shares(table)), None, 0.0)
+        return Solution(fusion, log_shares(table), np.zeros((width, table.num_classes)), np.log(table.class_share_C))
     spectrum = spectrum_of(features_ND, table.known_N)
     fitted = JointFit(table, BalancedRidge(spectrum), branches, strength)
     fitted = replace(fitted, correlation=correlation_with_images(fitted, spectrum))
     fitted = replace(fitted, gold_weight=choose_gold_weight(fitted, votes.audit_I))
     consensus, images = fitted()
     if images.slope == 0:
-        fusion = Fusion.of(replicates_alone(alone, strength), alone, np.exp(_shares(table)), None, images.gain)
-        return Solution(fusion, _shares(table), np.zeros((width, table.num_classes)), np.log(table.class_share_C), spectrum)
+        fusion = Fusion.of(replicates_alone(alone, strength), alone, np.exp(log_shares(table)), None, images.gain)
+        return Solution(fusion, log_shares(table), np.zeros((width, table.num_classes)), np.log(table.class_share_C), spectrum)
     target_NC = branches.even(consensus.posterior_NC)
     weight_DC, bias_C = fitted.ridge.regression(target_NC, images.penalty)  # before replicates set other weights
     fits = [consensus, *(fitted(seed)[0] for seed in range(1, num_replicates(table)))]
@@ -198,7 +165,7 @@ class JointFit:
         weight_N = np.ones(items) if seed == 0 else np.random.default_rng(seed).exponential(size=items)
         weight_N = np.where(table.gold_N >= 0, self.gold_weight, 1.0) * weight_N
         errors = Errors.even(table.num_classes) if self.flat else self._errors(weight_N, seed)
-        posterior_NC, images = table.share_NC, ImageLikelihood(_shares(table))
+        posterior_NC, images = table.share_NC, ImageLikelihood(log_shares(table))
         done, moved = 0, np.inf
         while done < MAX_ROUNDS and moved > TOLERANCE:
             annotators = m_step(table, posterior_NC, weight_N, errors, self.strength)
@@ -233,77 +200,6 @@ def balanced(posterior_NC: np.ndarray, weight_N: np.ndarray) -> np.ndarray:
     size_C = (posterior_NC * weight_N[:, None]).sum(axis=0)
     weight: np.ndarray = (weight_N > 0) / np.maximum(size_C[posterior_NC.argmax(axis=1)], 1.0)
     return weight
-
-
-def image_log_likelihood(table: AnswerTable, score_NC: np.ndarray, slope: float) -> np.ndarray:
-    """log P(class | image) of items with these scores; with slope 0 the class shares."""
-    if slope == 0:
-        return np.tile(np.log(table.class_share_C), (len(score_NC), 1))
-    logit_NC = slope * score_NC + np.log(table.class_share_C)
-    pseudo, items = DOUBTED * table.num_classes, max(int(table.known_N.sum()), 1)
-    doubt = DOUBT + (1 - DOUBT) * pseudo / (items + pseudo)
-    shown_NC = np.exp(logit_NC - logsumexp(logit_NC, axis=1, keepdims=True))
-    log_NC: np.ndarray = np.log((1 - doubt) * shown_NC + doubt * table.class_share_C)
-    return log_NC
-
-
-def _shares(table: AnswerTable) -> np.ndarray:
-    return np.tile(np.log(table.class_share_C), (table.num_items, 1))
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Answers that are predicted, each from the image and all other answers to its item: M of the answers, to J of the items.
-
-    Args:
-        item_J: The items.
-        place_M: Place of each answer's item among them.
-        own_MC: Log-likelihood of the answer.
-        all_JC: Of all answers to the item.
-        weight_M: How much each counts.
-    """
-
-    item_J: np.ndarray
-    place_M: np.ndarray
-    own_MC: np.ndarray
-    all_JC: np.ndarray
-    weight_M: np.ndarray
-
-    @classmethod
-    def of(cls, table: AnswerTable, annotators: AnnotatorModel, correlation: float, weight_N: np.ndarray) -> Evidence:
-        """Answers to items without a gold label; of very many, those to every second, third, ... item."""
-        step = 1 + len(table.item_A) * table.num_classes // MAX_EVIDENCE
-        used_A = (table.item_A % step == 0) & (table.gold_N[table.item_A] < 0) & (table.weight_A > 0)
-        kept = [answer_log_likelihood(table, annotators, block)[used_A[block]] for block in answer_blocks(table)]
-        item_J, place_M = np.unique(table.item_A[used_A], return_inverse=True)
-        effect_J1 = design_effect(table, correlation)[item_J]
-        own_MC = np.concatenate([np.zeros((0, table.num_classes)), *kept]) / effect_J1[place_M]
-        all_JC = log_likelihood(table, annotators)[item_J] / effect_J1
-        return cls(item_J, place_M, own_MC, all_JC, weight_N[item_J][place_M])
-
-    def log_predicted(self, log_prior_JC: np.ndarray) -> float:
-        """Sum over the answers of log P(answer | image, other answers), up to a constant.
-
-        Args:
-            log_prior_JC: Log-probability of each class of these items, given their images.
-        """
-        total_JC = log_prior_JC + self.all_JC
-        with_M = logsumexp(total_JC, axis=1)[self.place_M]
-        return float((self.weight_M * (with_M - logsumexp(total_JC[self.place_M] - self.own_MC, axis=1))).sum())
-
-
-def best_slope(table: AnswerTable, score_NC: np.ndarray, evidence: Evidence) -> tuple[float, float]:
-    """The factor between scores and logits under which answers are predicted best, and the gain over no images."""
-    score_JC = score_NC[evidence.item_J]
-
-    def loss(slope: float) -> float:
-        return -evidence.log_predicted(image_log_likelihood(table, score_JC, slope))
-
-    if not len(evidence.item_J):
-        return 0.0, 0.0
-    found = minimize_scalar(loss, bounds=(0.0, MAX_SLOPE), method="bounded", options={"xatol": 0.1})
-    gain = loss(0.0) - float(found.fun)
-    return (float(found.x), gain) if gain > 0 else (0.0, 0.0)
 
 
 def correlation_with_images(fitted: JointFit, spectrum: Spectrum, seed: int = 0) -> float:
@@ -383,17 +279,6 @@ def picture_gain(votes: Votes, features_ND: Tensor) -> float:
     ridge.weigh(balanced(target_NC, weight_N * table.known_N))
     images = fitted.images(alone.annotators, target_NC, weight_N, PENALTIES)
     return images.gain / max(len(table.item_A), 1) if images.slope > 0 else 0.0
-
-
-def mean_log_predicted(alone: Consensus, prediction_NC: np.ndarray) -> float:
-    """Nats an answer: how well each is predicted from the other answers to its item and a prediction that used none of them.
-
-    Args:
-        alone: The fitted annotators, so that predictions can be compared.
-        prediction_NC: Probability of each class.
-    """
-    evidence = Evidence.of(alone.answers, alone.annotators, alone.correlation, np.ones(alone.answers.num_items))
-    return evidence.log_predicted(np.log(prediction_NC[evidence.item_J].clip(min=1e-6))) / max(len(evidence.place_M), 1)
 
 
 class Refit:

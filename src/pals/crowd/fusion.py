@@ -20,6 +20,7 @@ from scipy.special import logsumexp
 from pals.crowd.blocks import precision
 from pals.crowd.dawid_skene.annotator_model import SKILL_STRENGTH, e_step, m_step
 from pals.crowd.dawid_skene.em import MAX_ROUNDS, TOLERANCE, Consensus, dawid_skene, moved_share
+from pals.crowd.image_likelihood import Evidence
 from pals.crowd.uncertainty import reported
 from pals.readers import Votes
 from pals.util.errors import InputError
@@ -150,8 +151,6 @@ def fuse(
 
 def _gain(consensus: Consensus, log_prior_NC: np.ndarray) -> float:
     """Nats by which each answer is predicted better, from the other answers to its item, than without the scores."""
-    from pals.crowd.closed_form import Evidence  # which imports this module
-
     table = consensus.answers
     evidence = Evidence.of(table, consensus.annotators, consensus.correlation, np.ones(table.num_items))
     log_prior_JC = log_prior_NC[evidence.item_J]

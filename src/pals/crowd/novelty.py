@@ -19,7 +19,8 @@ from scipy.special import expit, logit, logsumexp
 from torch import Tensor
 
 from pals.crowd.answers import ratio, relative
-from pals.crowd.closed_form import DOUBT, MAX_SLOPE, PENALTIES, spectrum_of
+from pals.crowd.closed_form import PENALTIES, spectrum_of
+from pals.crowd.image_likelihood import DOUBT, MAX_SLOPE
 from pals.crowd.linear_ridge import MAX_SIDE, Spectrum
 from pals.readers import Votes
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from pals.crowd import Fusion, fuse, leave_one_out
-from pals.crowd.closed_form import mean_log_predicted, solve
+from pals.crowd.closed_form import solve
+from pals.crowd.image_likelihood import mean_log_predicted
 from pals.crowd.linear_ridge import MAX_SIDE
 from pals.data.dataset import Dataset, Items
 from pals.data.row_source import Inputs, in_batches, subset
