@@ -14,6 +14,9 @@ import numpy as np
 from pals.crowd.fusion import Fusion
 from pals.crowd.uncertainty import DRAWS, INTERVAL, ITEM_DRAWS, drawn_excess, exponent, raised
 
+MAX_DRAWN_NUMBERS = 1_000_000
+"""Items times classes from which on there are fewer draws."""
+
 
 @dataclass(frozen=True)
 class NoiseEstimate:
@@ -51,40 +54,36 @@ def estimate_noise(fusion: Fusion, seed: int = 0, earlier_N: np.ndarray | None =
     before_N = label_N if earlier_N is None else np.where(earlier_N < 0, label_N, earlier_N)
     judged = np.flatnonzero(table.answered_N & (table.gold_N < 0))
     known, gold = max(int(table.known_N.sum()), 1), np.flatnonzero(table.gold_N >= 0)
-    surely_S = np.zeros(DRAWS)
-    now_S, then_S = surely_S.copy(), surely_S + (before_N[gold] != table.gold_N[gold]).sum() / known
+    known_wrong = float((before_N[gold] != table.gold_N[gold]).sum() / known)
     images, correlation = fusion.calibration is not None, fusion.consensus.correlation
-    replicate_S = rng.integers(len(fusion.fit_BNC), size=DRAWS)
-    inside_SN = []
-    for draw, (replicate, excess) in enumerate(zip(replicate_S, drawn_excess(correlation, DRAWS, rng), strict=True)):
-        if not len(judged) or (draw >= ITEM_DRAWS and len(fusion.fit_BNC) == 1 and len(judged) * table.num_classes > 10**6):
-            now_S[draw:], then_S[draw:] = now_S[:draw].mean() if draw else 0, then_S[:draw].mean() if draw else then_S[0]
-            break
+    # Of very many items the shares hardly differ from draw to draw.
+    draws = ITEM_DRAWS if len(fusion.fit_BNC) == 1 and len(judged) * table.num_classes > MAX_DRAWN_NUMBERS else DRAWS
+    now_S, then_S, inside_SM = np.zeros(draws), np.full(draws, known_wrong), np.zeros((ITEM_DRAWS, len(judged)))
+    replicate_S = rng.integers(len(fusion.fit_BNC), size=draws)
+    rows = np.arange(len(judged))
+    for draw, (replicate, excess) in enumerate(zip(replicate_S, drawn_excess(correlation, draws, rng), strict=True)):
         power_M1 = exponent(table, correlation, images, excess)[judged]
         drawn_MC = raised(fusion.fit_BNC[replicate][judged].astype(np.float64), power_M1)
-        rows, chance_M = np.arange(len(judged)), rng.random(len(judged))
+        chance_M = rng.random(len(judged))
         now_M, then_M = drawn_MC[rows, label_N[judged]], drawn_MC[rows, before_N[judged]]
         now_S[draw] += (chance_M >= now_M).sum() / known
         then_S[draw] += (chance_M >= then_M).sum() / known
         if draw < ITEM_DRAWS:
-            inside_SN.append(now_M)
+            inside_SM[draw] = now_M
     top_N = posterior_NC[np.arange(len(label_N)), label_N]
     low_N, high_N = top_N.copy(), top_N.copy()
     if len(judged):
-        low_N[judged], high_N[judged] = np.quantile(np.array(inside_SN), INTERVAL, axis=0)
+        low_N[judged], high_N[judged] = np.quantile(inside_SM, INTERVAL, axis=0)
     wrong = float((1 - top_N[judged]).sum() / known)
-    earlier = None
-    if earlier_N is not None:
-        then = float((1 - posterior_NC[judged, before_N[judged]]).sum() / known + then_S[:0].sum())
-        then += float((before_N[gold] != table.gold_N[gold]).sum() / known)
-        earlier = then, *_interval(then_S, then)
+    then = float((1 - posterior_NC[judged, before_N[judged]]).sum() / known) + known_wrong
+    low, high = _interval(now_S, wrong)
     return NoiseEstimate(
         answers_wrong=_answers_wrong(fusion),
         labels_wrong=wrong,
-        low=_interval(now_S, wrong)[0],
-        high=_interval(now_S, wrong)[1],
+        low=low,
+        high=high,
         models_differ=float((fusion.alone.label_N != label_N)[table.known_N].mean()) if table.known_N.any() else 0.0,
-        earlier=earlier,
+        earlier=None if earlier_N is None else (then, *_interval(then_S, then)),
         low_N=np.minimum(low_N, top_N),
         high_N=np.maximum(high_N, top_N),
     )
